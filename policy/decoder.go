@@ -56,12 +56,13 @@ func decoderOf(s *torch.Scope, sc *scheduler) *torch.Decoder {
 // has no kernels of ours.
 func deviceDecoderOf(s *torch.Scope, sc *scheduler) *torch.DeviceDecoder {
 	n, c := sc.p.net, sc.p.cfg
-	if n.device == torch.CPU || n.dtype == torch.Float64 || !hasKnownLayers(n) || !isPlain(n) {
+	if n.device == torch.CPU || n.dtype == torch.Float64 || !hasKnownLayers(n) {
 		return nil
 	}
 	m, layers := decoderParts(sc, func(x matrix) torch.Tensor { return x.w })
 	shaped := n.cfg.LogitCap > 0 || n.cfg.LogitScale != 1 || len(n.cfg.Barred) > 0
-	return s.NewDeviceDecoder(m, layers, c.MaxBatch, (c.MaxContext+blockSize-1)/blockSize, !shaped)
+	return s.NewDeviceDecoder(m, layers, torch.DeviceSteps{Rows: c.MaxBatch, Blocks: (c.MaxContext + blockSize - 1) / blockSize,
+		Draws: !shaped, Records: sc.experts != nil})
 }
 
 // decoderParts are those of a network for a decoder; of gives a weight in its form.
@@ -90,7 +91,11 @@ func decoderParts(sc *scheduler, of func(matrix) torch.Tensor) (torch.DecoderMod
 		}
 		if e := l.Experts; e.Count > 0 {
 			layers[i].Experts = torch.DecoderExperts{Router: l.router, Correction: l.correction, How: routerOf(e),
-				Of: torch.PlainExperts{GateUp: l.expertsGateUp, Down: l.expertsDown, Count: e.Count, GELU: e.Act == arch.GELUTanh}}
+				Of: l.plainExperts(torch.ExpertPairs{}), RouterBias: l.routerBias}
+			if e.Clamped != nil {
+				clamped := l.clampedExperts(torch.ExpertPairs{})
+				layers[i].Experts.Clamped = &clamped
+			}
 		}
 		switch a.QKNorm {
 		case arch.PerHead:
@@ -114,11 +119,11 @@ func recurrentParts(l *layer, state layerState) torch.DecoderRecurrent {
 // oneCall reports whether a decoder on a CPU knows all parts of the network.
 func oneCall(n *network) bool {
 	scales := func(r arch.Rope) bool { return r.QueryBeta != 0 }
-	return hasKnownLayers(n) && !slices.ContainsFunc(n.cfg.Ropes, scales)
+	clamps := func(l layer) bool { return l.Experts.Clamped != nil || l.routerBias.Defined() }
+	return hasKnownLayers(n) && !slices.ContainsFunc(n.cfg.Ropes, scales) && !slices.ContainsFunc(n.layers, clamps)
 }
 
-// hasKnownLayers reports whether a decoder on a CPU knows all parts of the layers. One on a device knows them, too, where isPlain
-// holds.
+// hasKnownLayers reports whether a decoder on a device knows all parts of the layers, and one on a CPU where oneCall holds.
 func hasKnownLayers(n *network) bool {
 	if n.cfg.PerLayer.Size > 0 || n.cfg.Score {
 		return false
@@ -135,18 +140,7 @@ func hasKnownLayers(n *network) bool {
 			a.Heads > torch.MaxGroup*a.KVHeads {
 			return false
 		}
-		if e := l.Experts; e.Clamped != nil || e.Beside != nil || e.Active > torch.MaxActive || l.routerBias.Defined() ||
-			l.OutputScale || l.MLP.Size == 0 && e.Count == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// isPlain reports whether all layers are attention and a dense MLP without further gates.
-func isPlain(n *network) bool {
-	for i := range n.layers {
-		if l := &n.layers[i]; l.Attention.Heads == 0 || l.Attention.Gated || l.Experts.Count > 0 || l.mlpGate.Defined() {
+		if e := l.Experts; e.Beside != nil || e.Active > torch.MaxActive || l.OutputScale || l.MLP.Size == 0 && e.Count == 0 {
 			return false
 		}
 	}

@@ -110,13 +110,18 @@ func newExpertStore(layers []arch.Layer, blocks int) *expertStore {
 	return &expertStore{len(with), active, make([]uint16, blocks*blockSize*len(with)*active)}
 }
 
-// keep puts what a step chose into the store: [layers, rows of the step, active].
+// keep puts what a step chose into the store: [layers, rows of the step, active]. A sequence that has ended meanwhile has no
+// places.
 func (e *expertStore) keep(plan []work, chosen []int32) {
 	rows, row := 0, 0
 	for _, w := range plan {
 		rows += w.to - w.from
 	}
 	for _, w := range plan {
+		if w.seq.blocks == nil {
+			row += w.to - w.from
+			continue
+		}
 		for t := w.from; t < w.to; t++ {
 			slot := (int(w.seq.blocks[t/blockSize])*blockSize + t%blockSize) * e.layers * e.active
 			for l := range e.layers {

@@ -20,11 +20,9 @@ func (l *layer) feedForward(c *torch.Scope, i int, x torch.Tensor, r *routing) t
 		ids, shares := r.route(c, i, c.Linear(in, w, l.routerBias), l.correction, routerOf(e))
 		out = overExperts(l, c, x, ids, shares, func(x, ids, shares torch.Tensor, pairs torch.ExpertPairs) torch.Tensor {
 			if e.Clamped != nil {
-				return c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
-					Down: l.expertsDown, DownBias: l.expertsDownBias, Alpha: e.Clamped.Alpha, Limit: e.Clamped.Limit, Pairs: pairs})
+				return c.ClampedExperts(x, ids, shares, l.clampedExperts(pairs))
 			}
-			return c.Experts(x, ids, shares, torch.PlainExperts{GateUp: l.expertsGateUp, Down: l.expertsDown, Count: e.Count,
-				GELU: e.Act == arch.GELUTanh, Pairs: pairs})
+			return c.Experts(x, ids, shares, l.plainExperts(pairs))
 		})
 	}
 	if l.MLP.Size == 0 {
@@ -35,6 +33,17 @@ func (l *layer) feedForward(c *torch.Scope, i int, x torch.Tensor, r *routing) t
 		h = c.Add(out, h)
 	}
 	return h
+}
+
+// plainExperts and clampedExperts are the layer's experts with pairs beside their matrices.
+func (l *layer) plainExperts(pairs torch.ExpertPairs) torch.PlainExperts {
+	return torch.PlainExperts{GateUp: l.expertsGateUp, Down: l.expertsDown, Count: l.Experts.Count, GELU: l.Experts.Act == arch.GELUTanh,
+		Pairs: pairs}
+}
+
+func (l *layer) clampedExperts(pairs torch.ExpertPairs) torch.ClampedExperts {
+	return torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias, Down: l.expertsDown, DownBias: l.expertsDownBias,
+		Alpha: l.Experts.Clamped.Alpha, Limit: l.Experts.Clamped.Limit, Pairs: pairs}
 }
 
 // routerOf is how a layer's experts are chosen.

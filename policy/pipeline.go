@@ -17,7 +17,7 @@ const maxPipelined = 16
 func isDecodeOnly(sc *scheduler, st *stepInput) bool {
 	adapted, _ := adapterRows(st.plan)
 	return len(st.in.ids) <= sc.device.Rows() && len(st.in.ids) == len(st.plan) && len(st.rows) == len(st.plan) && adapted == nil &&
-		sc.experts == nil && st.in.images == nil && st.in.positions[1] == nil && sc.slots == nil
+		st.in.images == nil && st.in.positions[1] == nil && haveStates(sc, st.plan)
 }
 
 // decodePipelined computes a step on a device, and further steps while no other request needs
@@ -26,7 +26,11 @@ func isDecodeOnly(sc *scheduler, st *stepInput) bool {
 func decodePipelined(sc *scheduler, s *torch.Scope, st *stepInput) error {
 	launch := func(st *stepInput) {
 		moveBlocks(sc, s)
-		sc.device.Launch(s, st.in.ids, st.in.positions[0], st.segs, st.blocks, st.how)
+		step := torch.DecoderStep{IDs: st.in.ids, Positions: st.in.positions[0], Segs: st.segs, Blocks: st.blocks}
+		if sc.slots != nil {
+			step.States = planStates(sc, st.plan)
+		}
+		sc.device.Launch(s, step, st.how)
 	}
 	start := time.Now()
 	launch(st)
@@ -62,7 +66,10 @@ func decodePipelined(sc *scheduler, s *torch.Scope, st *stepInput) error {
 // where its sequence has ended.
 func awaitTokens(sc *scheduler, s *torch.Scope, st *stepInput) []*Token {
 	var got scored
-	got.logits, got.ids, got.lps = sc.device.Wait(s)
+	got.logits, got.ids, got.lps, st.chosen = sc.device.Wait(s)
+	if sc.experts != nil && s.Err() == nil {
+		sc.experts.keep(st.plan, st.chosen)
+	}
 	drawn := newDraws(sc, s, scored{sc.p.net.shaped(s, got.logits), got.ids, got.lps}, st.draw, st.how)
 	if s.Err() != nil {
 		return nil

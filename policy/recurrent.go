@@ -98,6 +98,37 @@ func (sc *scheduler) beginAtState(q *sequence) {
 	}
 }
 
+// stateEnds are the numbers of a sequence's tokens behind which a step takes a snapshot, or 0, in order.
+func stateEnds(w work) []int {
+	q := w.seq
+	ends := []int{q.state.shared, (q.prompt - 1) / blockSize * blockSize}
+	if w.to > q.prompt {
+		ends = append(ends, w.to/blockSize*blockSize)
+	}
+	slices.Sort(ends)
+	return ends
+}
+
+// haveStates reports whether the sequences of a step have states of their own, if the model has any: none begins with a
+// snapshot.
+func haveStates(sc *scheduler, plan []work) bool {
+	begins := func(w work) bool { return w.seq.state.from != w.seq.state.slot }
+	return sc.slots == nil || !slices.ContainsFunc(plan, begins)
+}
+
+// planStates is planRuns for a step of one token of each sequence on a device, which haveStates allows.
+func planStates(sc *scheduler, plan []work) []torch.StateSlots {
+	sc.slots.abandon()
+	out := make([]torch.StateSlots, len(plan))
+	for i, w := range plan {
+		out[i].Own = w.seq.state.slot
+		if w.to%blockSize == 0 && slices.Contains(stateEnds(w), w.to) {
+			out[i].Copy = sc.slots.mark(&w.seq.state, w.to)
+		}
+	}
+	return out
+}
+
 // planRuns lays the step out for recurrent layers. A sequence's tokens are several runs where
 // a snapshot is taken between them: where its prompt leaves what others share, behind the
 // last full block of its prompt, and behind each full block of its reply.
@@ -107,12 +138,7 @@ func (sc *scheduler) planRuns(s *torch.Scope, plan []work) *torch.RunPlan {
 	var saves []torch.SavedState
 	start := int32(0)
 	for _, w := range plan {
-		q := w.seq
-		ends := []int{q.state.shared, (q.prompt - 1) / blockSize * blockSize}
-		if w.to > q.prompt {
-			ends = append(ends, w.to/blockSize*blockSize)
-		}
-		slices.Sort(ends)
+		q, ends := w.seq, stateEnds(w)
 		parent, at := int32(-1), w.from
 		for _, end := range append(slices.Compact(ends), w.to) {
 			if end > at && end <= w.to {

@@ -40,7 +40,7 @@ func (s *Scope) InPanels(packed, w Tensor) bool {
 
 // DecoderLayer is a layer of a Decoder: attention or a recurrent mixer, and a gated MLP, MoE experts or both. A
 // Decoder's weights but for those of experts are packed, and InPanels holds of them. A DeviceDecoder's weights are as
-// they are, and it does not read the fields behind Look. Tensors that a model lacks are zero.
+// they are. Tensors that a model lacks are zero.
 type DecoderLayer struct {
 	BeforeAttention, AfterAttention, BeforeMLP, AfterMLP Tensor // norms
 	QKV, QKVBias, O, OBias, GateUp, GateUpBias           Tensor
@@ -70,6 +70,8 @@ type DecoderExperts struct {
 	Router, Correction Tensor // [experts, hidden]; float32 [experts], or the zero Tensor
 	How                Router
 	Of                 PlainExperts
+	RouterBias         Tensor          // of a DeviceDecoder alone
+	Clamped            *ClampedExperts // in place of Of; of a DeviceDecoder alone
 }
 
 // QKNorm is over what queries and keys are normed.
@@ -105,6 +107,7 @@ type Decoder struct {
 	block                int64
 	choices              int // experts of a row, over all layers
 	layers               int
+	slots                int64 // of the states of recurrent mixers; 0: there are none
 	row                  int64 // bytes of a row of hidden numbers
 }
 
@@ -159,6 +162,9 @@ func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runt
 		if l.Experts.Router.Defined() {
 			d.choices += int(l.Experts.How.Active)
 		}
+		if l.Recurrent.Windows.Defined() {
+			d.slots = s.Shape(l.Recurrent.Windows)[0]
+		}
 		if l.KPool.Defined() {
 			shape := s.Shape(l.KPool)
 			d.pool, d.block = shape[0], shape[1]
@@ -180,8 +186,13 @@ func (r DecoderRecurrent) c() C.agt_decoder_recurrent {
 }
 
 func (e DecoderExperts) c() C.agt_decoder_experts {
-	return C.agt_decoder_experts{router: e.Router.p, correction: e.Correction.p, gate_up: e.Of.GateUp.p, down: e.Of.Down.p, how: e.How.c(),
-		gelu: flag(e.Of.GELU)}
+	c := C.agt_decoder_experts{router: e.Router.p, correction: e.Correction.p, gate_up: e.Of.GateUp.p, down: e.Of.Down.p, how: e.How.c(),
+		gelu: flag(e.Of.GELU), router_bias: e.RouterBias.p}
+	if of := e.Clamped; of != nil {
+		c.gate_up, c.gate_up_bias, c.down, c.down_bias = of.GateUp.p, of.GateUpBias.p, of.Down.p, of.DownBias.p
+		c.clamped, c.alpha, c.limit = 1, C.double(of.Alpha), C.double(of.Limit)
+	}
+	return c
 }
 
 // Close lets the tensors go.
@@ -201,8 +212,13 @@ type DecoderStep struct {
 	Runs           *RunPlan // of a model with recurrent mixers
 	Chosen         []int32  // not nil: where the experts of all rows go, [layers with experts, rows, active]
 	Pairs          []DecoderPair
-	Part           *LayerPart // not nil: some of the layers, of rows without logits
+	Part           *LayerPart   // not nil: some of the layers, of rows without logits
+	States         []StateSlots // of a DeviceDecoder of a model with recurrent mixers: of each row
 }
+
+// StateSlots are a sequence's slot in the pools of recurrent mixers, and one that gets a copy of the states behind a step;
+// 0: none.
+type StateSlots struct{ Own, Copy int32 }
 
 // LayerPart are the layers First..End−1 of a step, of a model without recurrent mixers. Held is NewHeld's for the
 // same rows: the parts of a step, one behind the other, give what all layers in one step give, to the bit.
@@ -260,6 +276,25 @@ func (d *Decoder) check(step DecoderStep) error {
 	return nil
 }
 
+// checkStates holds the slots of a step on a device to the pools: each row has its own.
+func (d *Decoder) checkStates(step DecoderStep) error {
+	if d.slots == 0 && len(step.States) == 0 {
+		return nil
+	}
+	taken := map[int32]bool{}
+	for _, x := range step.States {
+		if x.Own < 1 || int64(x.Own) >= d.slots || x.Copy < 0 || int64(x.Copy) >= d.slots || taken[x.Own] || taken[x.Copy] || x.Own == x.Copy {
+			return fmt.Errorf("torch: decoder: a row has slot %d of %d and a copy in %d", x.Own, d.slots, x.Copy)
+		}
+		taken[x.Own] = true
+		taken[x.Copy] = x.Copy > 0
+	}
+	if len(step.States) != len(step.IDs) {
+		return fmt.Errorf("torch: decoder: %d slots for %d rows", len(step.States), len(step.IDs))
+	}
+	return nil
+}
+
 // checkRows holds the rows of a step to the vocabulary, the positions and the cache.
 func (d *Decoder) checkRows(step DecoderStep) error {
 	plan := CachePlan{segs: step.Segs, blocks: step.Blocks}
@@ -289,6 +324,7 @@ func rowsOf(step DecoderStep, pin *runtime.Pinner) C.agt_decoder_rows {
 	give(&r.blocks, unsafe.SliceData(step.Blocks))
 	give(&r.wanted, unsafe.SliceData(step.Wanted))
 	give(&r.chosen, unsafe.SliceData(step.Chosen))
+	give(&r.states, (*int32)(unsafe.Pointer(unsafe.SliceData(step.States))))
 	if len(step.Pairs) > 0 {
 		pairs := make([]C.agt_decoder_pair, len(step.Pairs))
 		for i, p := range step.Pairs {

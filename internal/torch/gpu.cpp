@@ -1,22 +1,14 @@
 //go:build libtorch
 
-// Our kernels on a device: what each is called with, and how CUDA runs them. NVRTC, which
-// comes with torch, compiles them when the program runs; the driver loads and starts them.
-// Both are opened with dlopen: agentcli is linked with neither.
+// Our kernels on a device: what each is called with.
 #include "gpu.h"
-#include "guard.h"
 
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/Stream.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,8 +22,6 @@ namespace gpu {
 namespace {
 
 using at::Tensor;
-
-bool loaded(int device);  // our kernels are, on a CUDA device
 
 // How each kind of device runs a kernel; null: not at all.
 std::atomic<Launch> on_cuda{nullptr}, on_test_device{nullptr};
@@ -59,6 +49,9 @@ void *out(Tensor &t) { return t.mutable_data_ptr(); }
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
+
+void set_cuda(Launch l) { on_cuda = l; }
+void set_test_device(Launch l) { on_test_device = l; }
 
 bool have(const Tensor &x) {
   return launcher(x) && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && (!x.is_cuda() || loaded(x.get_device()));
@@ -149,12 +142,45 @@ void norm_columns(Tensor &x, int64_t from, const Tensor &w, Rms r) {
 }
 
 void heads(const Tensor &x, const HeadRule &r, const Tensor &slots, Tensor &kpool, Tensor &vpool, Tensor &q) {
-  int64_t rows = x.size(0), kv = kpool.size(2), dim = x.size(2), n = x.size(1) - 2 * kv, half = r.k.cos.defined() ? r.k.cos.size(1) : 0;
+  int64_t rows = x.size(0), kv = kpool.size(2), dim = x.size(2), n = (x.size(1) - 2 * kv) / (r.gated ? 2 : 1), half = r.k.cos.defined() ? r.k.cos.size(1) : 0;
   Heads a{data(x), data(r.bias), data(r.q_norm), data(r.k_norm), data<float>(r.q.cos), data<float>(r.q.sin), data<float>(r.k.cos),
           data<float>(r.k.sin), data<int32_t>(r.positions), reinterpret_cast<const long long *>(data<int64_t>(slots)), out(q), out(kpool),
-          out(vpool), rows, int(n), int(kv), int(dim), int(half), int(r.neighbours), float(r.eps), float(r.offset)};
-  launch("heads", x, x.scalar_type(), {divide_up(rows * x.size(1), kDecodeThreads / 32)}, kDecodeThreads, &a,
+          out(vpool), rows, int(n), int(kv), int(dim), int(half), int(r.neighbours), int(r.gated), float(r.eps), float(r.offset)};
+  launch("heads", x, x.scalar_type(), {divide_up(rows * (n + 2 * kv), kDecodeThreads / 32)}, kDecodeThreads, &a,
          {x, r.bias, r.q_norm, r.k_norm, r.q.cos, r.q.sin, r.k.cos, r.k.sin, r.positions, slots, q, kpool, vpool});
+}
+
+void conv_step(const Tensor &x, const Tensor &w, const Tensor &bias, bool gated, Tensor &windows, const StateSlots &slots, Tensor &y) {
+  const int64_t rows = x.size(0), channels = w.size(0), taps = w.size(2);
+  TORCH_CHECK(x.size(1) >= (gated ? 3 : 1) * channels && windows.size(1) == taps - 1 && windows.size(2) == channels &&
+                  y.sizes() == at::IntArrayRef({rows, channels}),
+              "convolution: ", x.sizes(), ", ", w.sizes(), ", ", windows.sizes(), ", ", y.sizes());
+  ConvStep a{data(x), data(w), data(bias), out(windows), out(y), data<int32_t>(slots.own), data<int32_t>(slots.copies), rows, channels, x.size(1),
+             int(taps), int(gated)};
+  launch("conv_step", x, x.scalar_type(), {divide_up(channels, kDecodeThreads), rows}, kDecodeThreads, &a,
+         {x, w, bias, windows, slots.own, slots.copies, y});
+}
+
+void delta_step(const Tensor &qkv, const Tensor &x, const DeltaRule &r, Tensor &states, const StateSlots &slots, Tensor &y) {
+  const auto &h = r.heads;
+  const int64_t rows = qkv.size(0), channels = qkv.size(1), values = h.value_heads * h.value_dim;
+  TORCH_CHECK(channels == 2 * h.key_heads * h.key_dim + values && x.size(1) == channels + values + 2 * h.value_heads && h.key_dim <= kMostDelta &&
+                  h.value_dim <= kMostDelta && y.sizes() == at::IntArrayRef({rows, values}) && states.numel() % (values * h.key_dim) == 0,
+              "delta rule: ", qkv.sizes(), ", ", x.sizes(), ", ", states.sizes(), ", ", y.sizes());
+  const char *gate = static_cast<const char *>(data(x)) + channels * int64_t(x.element_size());
+  const char *strength = gate + values * int64_t(x.element_size()), *decay = strength + h.value_heads * int64_t(x.element_size());
+  DeltaStep a{data(qkv), gate, strength, decay, data<float>(r.rate), data<float>(r.dt_bias), data(r.norm), states.mutable_data_ptr<float>(), out(y),
+              data<int32_t>(slots.own), data<int32_t>(slots.copies), rows, x.size(1), int(h.key_heads), int(h.value_heads), int(h.key_dim),
+              int(h.value_dim), float(r.eps)};
+  launch("delta_step", x, x.scalar_type(), {h.value_heads, rows}, int(divide_up(h.value_dim, 32) * 32), &a,
+         {qkv, x, r.rate, r.dt_bias, r.norm, states, slots.own, slots.copies, y});
+}
+
+void gate_heads(Tensor &y, const Tensor &x) {
+  const int64_t rows = y.size(0), heads = y.size(1), dim = y.size(2);
+  TORCH_CHECK(dim % 8 == 0 && x.size(0) == rows && x.size(1) >= 2 * heads * dim, "gates of heads ", y.sizes(), " in ", x.sizes());
+  GateHeads a{out(y), data(x), rows, x.size(1), int(heads), int(dim)};
+  launch("gate_heads", y, y.scalar_type(), {divide_up(y.numel(), 8 * kDecodeThreads)}, kDecodeThreads, &a, {y, x});
 }
 
 namespace {
@@ -185,6 +211,77 @@ void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Dec
   std::vector<Tensor> used{q, kpool, vpool, to, parts, d.rows, d.contexts, d.width, d.table, look.sinks};
   launch(names.at(g), q, q.scalar_type(), {splits, kv * divide_up(group, g), n}, kDecodeThreads, &a, used);
   if (splits > 1) launch("combine", q, q.scalar_type(), {heads, n}, kDecodeThreads, &a, used);
+}
+
+RowExperts::RowExperts(int64_t rows, int64_t active, int64_t experts, at::Device device) {
+  auto ints = at::TensorOptions().dtype(at::kInt).device(device);
+  ids = at::empty({rows, active}, ints);
+  shares = at::empty({rows, active}, ints.dtype(at::kFloat));
+  first = at::empty({experts + 1}, ints);
+  used = at::empty({experts + 1}, ints);
+  order = at::empty({rows * active}, ints);
+}
+
+bool takes_experts(const Tensor &x, int64_t experts, int64_t active, int64_t size) {
+  return takes(x, x.size(1)) && size % 8 == 0 && experts <= kMostExperts && active <= kMostChosen &&
+         x.size(0) * active <= kRowsOfExpert * experts;
+}
+bool takes_choice(const Tensor &z, const agt_router &how) {
+  return have(z) && z.size(1) <= kMostExperts && how.active <= kMostChosen && how.groups <= 32;
+}
+
+void choose_experts(const Tensor &z, const Tensor &correction, const Tensor &contexts, const agt_router &how, bool round, RowExperts &to) {
+  const int64_t rows = z.size(0), n = z.size(1);
+  TORCH_CHECK(how.active <= n && n <= kMostExperts && how.active <= kMostChosen && to.ids.sizes() == at::IntArrayRef({rows, how.active}),
+              how.active, " of logits ", z.sizes(), " for ids ", to.ids.sizes());
+  const double rest = how.epsilon > 0 ? how.epsilon : how.sigmoid ? 1e-20 : 0;
+  ChooseExperts a{data(z), data<float>(correction), data<int32_t>(contexts), static_cast<int *>(out(to.ids)),
+                  static_cast<float *>(out(to.shares)), rows, int(n), int(how.active), int(std::max<int64_t>(how.groups, 1)), int(how.top_groups),
+                  int(how.sigmoid), int(how.normalise), int(round), float(how.scale), float(rest)};
+  launch("choose_experts", z, z.scalar_type(), {divide_up(rows, kDecodeThreads / 32)}, kDecodeThreads, &a,
+         {z, correction, contexts, to.ids, to.shares});
+}
+
+void order_experts(RowExperts &of) {
+  OrderExperts a{data<int32_t>(of.ids), static_cast<int *>(out(of.first)), static_cast<int *>(out(of.used)),
+                 static_cast<int *>(out(of.order)), of.ids.numel(), int(of.experts())};
+  launch("order_experts", of.ids, at::ScalarType::Undefined, {1}, kMostExperts, &a, {of.ids, of.first, of.used, of.order});
+}
+
+void expert_product(const Tensor &x, int64_t share, const ExpertWeights &e, const RowExperts &of, Tensor &y) {
+  const int64_t pairs = of.ids.numel(), k = x.size(1), n = e.w.size(e.columns ? 2 : 1);
+  const bool gated = e.gating != kNotGated;
+  TORCH_CHECK(e.w.dim() == 3 && e.w.size(0) == of.experts() && e.w.size(e.columns ? 1 : 2) == k && k % 8 == 0 && n % 8 == 0 &&
+                  x.size(0) * share == pairs && y.sizes() == at::IntArrayRef({pairs, gated ? n / 2 : n}),
+              "experts: ", x.sizes(), ", ", e.w.sizes(), ", ", y.sizes(), " for ", pairs, " pairs");
+  TORCH_CHECK(!gated || (e.gating == kClamped) == e.columns, "gate and up are rows that follow each other, or columns in turn");
+  ExpertProduct a{data(x), data(e.w), data(e.bias), data<int32_t>(of.first), data<int32_t>(of.used), data<int32_t>(of.order), out(y), k, n,
+                  int(share), e.gating, float(e.alpha), float(e.limit)};
+  const int64_t pieces = e.columns ? divide_up(n, kExpertColumns) : gated ? divide_up(n / 2, kExpertRows / 2) : divide_up(n, kExpertRows);
+  launch(e.columns ? "expert_columns" : "expert_rows", x, x.scalar_type(), {pieces, std::min(pairs, of.experts())}, kExpertThreads, &a,
+         {x, e.w, e.bias, of.first, of.used, of.order, y});
+}
+
+void sum_experts(const Tensor &x, const RowExperts &of, const Tensor &beside, const Tensor &gate, Tensor &y) {
+  const int64_t rows = y.size(0), n = y.size(1), active = of.ids.size(1);
+  TORCH_CHECK(n % 8 == 0 && x.numel() == rows * active * n && of.ids.size(0) == rows, "the sum of experts: ", x.sizes(), ", ", y.sizes());
+  SumExperts a{data(x), data(beside), data(gate), data<int32_t>(of.ids), data<float>(of.shares), out(y), rows, n, int(active)};
+  launch("sum_experts", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a,
+         {x, beside, gate, of.ids, of.shares, y});
+}
+
+Tensor experts(const Tensor &x, const Tensor &ids, const Tensor &weights, const ExpertWeights &inner, const ExpertWeights &outer) {
+  const int64_t active = ids.size(1), pairs = ids.numel(), size = outer.w.size(outer.columns ? 1 : 2);
+  RowExperts of(x.size(0), active, inner.w.size(0), x.device());
+  of.ids.copy_(ids);
+  of.shares.copy_(weights.to(x.scalar_type()));
+  order_experts(of);
+  Tensor in = x.contiguous(), y = at::empty_like(in);
+  Tensor act = at::empty({pairs, size}, x.options()), each = at::empty({pairs, x.size(1)}, x.options());
+  expert_product(in, active, inner, of, act);
+  expert_product(act, 1, outer, of, each);
+  sum_experts(each, of, {}, {}, y);
+  return y;
 }
 
 static_assert(sizeof(agt_sampling) == sizeof(Drawing), "the host's rows are the device's");
@@ -262,314 +359,5 @@ void dequantise_codes(const agt_codes &c, Tensor &y) {
   launch("dequantise_codes", y, y.scalar_type(), {tiles}, kRowThreads, &a, {bytes, scales, zeros, groups, y});
 }
 
-// ---- CUDA ------------------------------------------------------------------------------
-namespace {
-
-// Functions of a library that is opened when the program runs.
-struct Library {
-  void *handle;
-  template <class F>
-  void find(F &f, const char *name) {
-    f = reinterpret_cast<F>(dlsym(handle, name));
-    TORCH_CHECK(f, name, " is missing");
-  }
-};
-
-struct NVRTC {  // nvrtc.h
-  int (*version)(int *, int *);
-  int (*create)(void **, const char *, const char *, int, const char *const *, const char *const *);
-  int (*compile)(void *, int, const char *const *);
-  int (*destroy)(void **);
-  int (*log_size)(void *, size_t *);
-  int (*log)(void *, char *);
-  int (*cubin_size)(void *, size_t *);
-  int (*cubin)(void *, char *);
-  const char *(*text)(int);
-  int major = 0, minor = 0;
-  std::string path;  // of the file that has it; "": unknown
-
-  explicit NVRTC(const char *file) {
-    void *h = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    const char *e = h ? nullptr : dlerror();
-    TORCH_CHECK(h, "NVRTC cannot be loaded: ", e ? e : "?");
-    Library l{h};  // a function of a library that `file` needs is found, too
-    l.find(version, "nvrtcVersion");
-    l.find(create, "nvrtcCreateProgram");
-    l.find(compile, "nvrtcCompileProgram");
-    l.find(destroy, "nvrtcDestroyProgram");
-    l.find(log_size, "nvrtcGetProgramLogSize");
-    l.find(log, "nvrtcGetProgramLog");
-    l.find(cubin_size, "nvrtcGetCUBINSize");
-    l.find(cubin, "nvrtcGetCUBIN");
-    l.find(text, "nvrtcGetErrorString");
-    // NVRTC opens its built-in functions by their bare name; they lie beside it.
-    check(version(&major, &minor), "nvrtcVersion");
-    Dl_info where;
-    if (dladdr(reinterpret_cast<void *>(version), &where) && where.dli_fname) {
-      path = where.dli_fname;
-      auto beside = path.substr(0, path.rfind('/') + 1) + "libnvrtc-builtins.so." + std::to_string(major) + "." + std::to_string(minor);
-      dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    }
-  }
-  void check(int code, const char *what) const { TORCH_CHECK(code == 0, what, ": ", text(code)); }
-
-  std::string compiled(const char *source, int n_headers, const char *const *names, const char *const *headers, const char *standard,
-                       const char *arch) const {
-    void *program = nullptr;
-    check(create(&program, source, "gpu_kernels.cu", n_headers, headers, names), "nvrtcCreateProgram");
-    std::string target = std::string("--gpu-architecture=") + arch;
-    std::string language = std::string("--std=") + standard;
-    const char *options[] = {target.c_str(), language.c_str(), "-default-device"};
-    int code = compile(program, 3, options);
-    size_t n = 0;
-    std::string out;
-    if (code != 0) {
-      log_size(program, &n);
-      std::string said(n, ' ');
-      log(program, said.data());
-      destroy(&program);
-      TORCH_CHECK(false, "our kernels do not compile for ", arch, ": ", text(code), ": ", said.c_str());
-    }
-    check(cubin_size(program, &n), "nvrtcGetCUBINSize");
-    out.resize(n);
-    check(cubin(program, out.data()), "nvrtcGetCUBIN");
-    destroy(&program);
-    return out;
-  }
-};
-
-struct LaunchAttribute {  // cuda.h
-  int id;
-  char pad[4];
-  union {
-    char bytes[64];
-    int allowed;
-  } value;
-};
-struct LaunchConfig {
-  unsigned x, y, z, threads_x, threads_y, threads_z, shared;
-  void *stream;
-  LaunchAttribute *attributes;
-  unsigned n_attributes;
-};
-
-struct Driver {  // cuda.h
-  int (*device)(int *, int);
-  int (*attribute)(int *, int, int);
-  int (*version)(int *);
-  int (*name)(char *, int, int);
-  int (*memory)(size_t *, int);
-  int (*load)(void **, const void *);
-  int (*function)(void **, void *, const char *);
-  int (*start)(const LaunchConfig *, void *, void **, void **);
-  int (*text)(int, const char **);
-  int (*current)(void **);
-  int (*set_current)(void *);
-  int (*primary)(void **, int);
-  int (*begin_capture)(void *, int);
-  int (*end_capture)(void *, void **);
-  int (*instantiate)(void **, void *, unsigned long long);
-  int (*destroy_graph)(void *);
-  int (*destroy_run)(void *);
-  int (*run)(void *, void *);
-
-  Driver() {
-    Library l{dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
-    TORCH_CHECK(l.handle, "there is no NVIDIA driver");
-    l.find(device, "cuDeviceGet");
-    l.find(attribute, "cuDeviceGetAttribute");
-    l.find(version, "cuDriverGetVersion");
-    l.find(name, "cuDeviceGetName");
-    l.find(memory, "cuDeviceTotalMem_v2");
-    l.find(load, "cuModuleLoadData");
-    l.find(function, "cuModuleGetFunction");
-    l.find(start, "cuLaunchKernelEx");
-    l.find(text, "cuGetErrorString");
-    l.find(current, "cuCtxGetCurrent");
-    l.find(set_current, "cuCtxSetCurrent");
-    l.find(primary, "cuDevicePrimaryCtxRetain");
-    l.find(begin_capture, "cuStreamBeginCapture_v2");
-    l.find(end_capture, "cuStreamEndCapture");
-    l.find(instantiate, "cuGraphInstantiateWithFlags");
-    l.find(destroy_graph, "cuGraphDestroy");
-    l.find(destroy_run, "cuGraphExecDestroy");
-    l.find(run, "cuGraphLaunch");
-  }
-  void check(int code, const char *what) const {
-    const char *said = nullptr;
-    if (code != 0) text(code, &said);
-    TORCH_CHECK(code == 0, "CUDA error: ", what, ": ", said ? said : "unknown");
-  }
-};
-const Driver &driver() {
-  static Driver d;
-  return d;
-}
-
-// The modules of the devices, and the functions found in them.
-std::mutex lock;
-std::map<int, void *> modules;
-std::map<std::pair<int, std::string>, void *> functions;
-
-// Whether this thread records a graph. A kernel in a graph may start while the one in front of it still
-// runs (await_last in gpu_common.cuh): what it reads early was written when the graph was launched.
-thread_local bool recording = false;
-
-bool loaded(int device) {
-  std::lock_guard<std::mutex> g(lock);
-  return modules.count(device) > 0;
-}
-
-void *function(int device, const std::string &name) {
-  std::lock_guard<std::mutex> g(lock);
-  void *&f = functions[{device, name}];
-  if (!f) {
-    auto m = modules.find(device);
-    TORCH_CHECK(m != modules.end(), "our kernels are not loaded on device ", device);
-    driver().check(driver().function(&f, m->second, name.c_str()), name.c_str());
-  }
-  return f;
-}
-
-// What this thread does with the driver is done in the device's context, which a thread has from
-// libtorch only once libtorch has called CUDA on it.
-void enter(int device) {
-  void *context = nullptr;
-  int id = 0;
-  auto &d = driver();
-  d.check(d.current(&context), "cuCtxGetCurrent");
-  if (context) return;
-  d.check(d.device(&id, device), "cuDeviceGet");
-  d.check(d.primary(&context, id), "cuDevicePrimaryCtxRetain");
-  d.check(d.set_current(context), "cuCtxSetCurrent");
-}
-
-// Compute capability 9.0 has programmatic dependent launch.
-bool starts_early(int device) {
-  static std::map<int, bool> known;
-  std::lock_guard<std::mutex> g(lock);
-  auto k = known.find(device);
-  if (k != known.end()) return k->second;
-  int id = 0, major = 0;
-  auto &d = driver();
-  d.check(d.device(&id, device), "cuDeviceGet");
-  d.check(d.attribute(&major, 75, id), "cuDeviceGetAttribute");
-  return known[device] = major >= 9;
-}
-
-void *stream(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle(); }
-
-void launch_cuda(const Call &c, at::TensorList used) {
-  std::string name = std::string("gpu_") + c.kernel;
-  if (c.type != at::ScalarType::Undefined) name += c.type == at::kFloat ? "_f32" : "_bf16";
-  c10::Device device = used[0].device();
-  c10::DeviceGuard guard(device);
-  enter(device.index());
-  void *params[] = {const_cast<void *>(c.args)};
-  constexpr int programmatic_serialization = 6;
-  LaunchAttribute early{programmatic_serialization, {}, {}};
-  early.value.allowed = 1;
-  LaunchConfig config{c.x, c.y, c.z, c.threads, 1, 1, 0, stream(device), &early, recording && starts_early(device.index())};
-  driver().check(driver().start(&config, function(device.index(), name), params, nullptr), name.c_str());
-}
-
-}  // namespace
-
-Graph::Graph(at::Device device, const std::function<void()> &work) : device_(device) {
-  constexpr int relaxed = 2;  // what other threads do meanwhile is not looked at
-  c10::DeviceGuard guard(device);
-  c10::impl::VirtualGuardImpl impl(device.type());
-  wait(device);
-  // The stream of all is not recorded; this one is, with the workspace that cuBLAS has for it.
-  static thread_local c10::Stream own = impl.getStreamFromGlobalPool(device);
-  if (own.device() != device) own = impl.getStreamFromGlobalPool(device);
-  c10::Stream was = impl.exchangeStream(own);
-  void *graph = nullptr;
-  try {
-    work();
-    wait(device);
-    driver().check(driver().begin_capture(own.native_handle(), relaxed), "cuStreamBeginCapture");
-    recording = true;
-    try {
-      work();
-    } catch (...) {
-      recording = false;
-      driver().end_capture(own.native_handle(), &graph);
-      throw;
-    }
-    recording = false;
-    driver().check(driver().end_capture(own.native_handle(), &graph), "cuStreamEndCapture");
-    driver().check(driver().instantiate(&run_, graph, 0), "cuGraphInstantiate");
-  } catch (...) {
-    impl.exchangeStream(was);
-    if (graph) driver().destroy_graph(graph);
-    throw;
-  }
-  impl.exchangeStream(was);
-  driver().destroy_graph(graph);
-}
-Graph::~Graph() { driver().destroy_run(run_); }
-void Graph::launch() const { driver().check(driver().run(run_, stream(device_)), "cuGraphLaunch"); }
-
-void wait(at::Device device) {
-  const c10::OptionalDeviceGuard guard(device);  // else CUDA begins on the thread's device, too
-  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
-void set_test_device(Launch l) { on_test_device = l; }
 }  // namespace gpu
 }  // namespace agt
-
-extern "C" {
-
-int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers,
-                    const char *standard, const char *arch, void **cubin, int64_t *n, char **err) {
-  return agt::guarded(err, [&] {
-    std::string out = agt::gpu::NVRTC(nvrtc).compiled(source, n_headers, names, headers, standard, arch);
-    *n = int64_t(out.size());
-    *cubin = malloc(out.size());
-    std::memcpy(*cubin, out.data(), out.size());
-  });
-}
-int agt_gpu_nvrtc(const char *nvrtc, agt_nvrtc *found, char **err) {
-  return agt::guarded(err, [&] {
-    agt::gpu::NVRTC r(nvrtc);
-    found->major = r.major, found->minor = r.minor;
-    snprintf(found->path, sizeof found->path, "%s", r.path.c_str());
-  });
-}
-int agt_gpu_device(int device, agt_gpu *gpu, char **err) {
-  return agt::guarded(err, [&] {
-    auto &d = agt::gpu::driver();
-    at::empty({1}, at::TensorOptions().device(at::Device(at::kCUDA, c10::DeviceIndex(device))));  // CUDA's context begins
-    int id = 0;
-    size_t memory = 0;
-    *gpu = {};
-    d.check(d.device(&id, device), "cuDeviceGet");
-    d.check(d.name(gpu->name, sizeof gpu->name, id), "cuDeviceGetName");
-    d.check(d.memory(&memory, id), "cuDeviceTotalMem");
-    d.check(d.attribute(&gpu->major, 75, id), "cuDeviceGetAttribute");
-    d.check(d.attribute(&gpu->minor, 76, id), "cuDeviceGetAttribute");
-    d.check(d.version(&gpu->driver), "cuDriverGetVersion");
-    gpu->memory = int64_t(memory);
-    // Both came with libtorch's CUDA part, whose symbols are everyone's.
-    if (auto f = reinterpret_cast<int (*)(int *)>(dlsym(RTLD_DEFAULT, "cudaRuntimeGetVersion"))) f(&gpu->runtime);
-    if (auto f = reinterpret_cast<size_t (*)()>(dlsym(RTLD_DEFAULT, "cudnnGetVersion"))) gpu->cudnn = int(f());
-  });
-}
-int agt_gpu_load(int device, const void *cubin, char **err) {
-  return agt::guarded(err, [&] {
-    c10::DeviceGuard guard(at::Device(at::kCUDA, c10::DeviceIndex(device)));
-    at::empty({1}, at::TensorOptions().device(guard.current_device()));
-    agt::gpu::enter(device);
-    void *m = nullptr;
-    auto &d = agt::gpu::driver();
-    d.check(d.load(&m, cubin), "cuModuleLoadData");
-    {
-      std::lock_guard<std::mutex> g(agt::gpu::lock);
-      agt::gpu::modules[device] = m;
-    }
-    agt::gpu::on_cuda = agt::gpu::launch_cuda;
-  });
-}
-}

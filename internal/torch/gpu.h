@@ -24,7 +24,10 @@ struct Call {
 };
 using Launch = void (*)(const Call &call, at::TensorList used);
 
-void set_test_device(Launch l);  // how the tests' device runs a kernel; null: not at all
+// How each kind of device runs a kernel; null: not at all.
+void set_cuda(Launch l);
+void set_test_device(Launch l);
+bool loaded(int device);  // our kernels are, on a CUDA device (gpu_cuda.cpp)
 
 // have: x's device has our kernels, and they take x's type.
 bool have(const at::Tensor &x);
@@ -72,10 +75,30 @@ struct HeadRule {
   at::Tensor positions;  // int32 [rows]; undefined: a rotation has a row for each
   bool neighbours;  // are the pairs that are rotated
   double eps, offset;
+  bool gated = false;  // each head of queries is followed by its gate
 };
 // q = the queries of x [rows, heads + 2·kv_heads, dim], normed and rotated; keys and values go into the
 // rows of the caches that slots [rows] name; −1: into none.
 void heads(const at::Tensor &x, const HeadRule &r, const at::Tensor &slots, at::Tensor &kpool, at::Tensor &vpool, at::Tensor &q);
+
+// The slots of rows in the pools of recurrent layers, int32 [rows]: −1: the row is padding; and those that get a copy; 0: none.
+struct StateSlots {
+  at::Tensor own, copies;
+};
+// y [rows, channels] = silu(conv(the first columns of x [rows, n])), or gated C·conv(B·x) of x's thirds; w [channels, 1, taps], windows
+// [slots, taps − 1, channels].
+void conv_step(const at::Tensor &x, const at::Tensor &w, const at::Tensor &bias, bool gated, at::Tensor &windows, const StateSlots &slots,
+               at::Tensor &y);
+// y = silu(z)·norm(the gated delta rule of qkv). The columns of x [rows, n] behind qkv's are z, and the logits of strengths and decays. rate
+// and dt_bias: float32 [value heads]; states float32 [slots, value heads, key dim, value dim].
+struct DeltaRule {
+  at::Tensor rate, dt_bias, norm;
+  agt_delta_heads heads;
+  double eps;
+};
+void delta_step(const at::Tensor &qkv, const at::Tensor &x, const DeltaRule &r, at::Tensor &states, const StateSlots &slots, at::Tensor &y);
+// y [rows, heads, dim] is times the sigmoid of the gates in x [rows, n], whose rows begin with each head's queries and its gate.
+void gate_heads(at::Tensor &y, const at::Tensor &x);
 
 // Decoding is what a step's sequences of one new token need, int32 and on the device.
 struct Decoding {
@@ -88,6 +111,38 @@ struct Decoding {
 int64_t decode_parts(const at::Tensor &q, int64_t n, int64_t longest, int64_t window);
 // parts: float32 [decode_parts].
 void decode(const at::Tensor &q, const at::Tensor &kpool, const at::Tensor &vpool, const Decoding &d, Look look, at::Tensor &parts, at::Tensor &out);
+
+// The experts of rows: ids int32 [rows, active], −1: none, and their shares in float32; the pairs of a row and an expert in the
+// order of the experts (OrderExperts), int32 as well.
+struct RowExperts {
+  at::Tensor ids, shares, first, used, order;
+  RowExperts() = default;
+  RowExperts(int64_t rows, int64_t active, int64_t experts, at::Device device);
+  int64_t experts() const { return first.numel() - 1; }
+};
+// Whether our kernels compute experts of rows x: what they take, and not so many rows that others are faster.
+bool takes_experts(const at::Tensor &x, int64_t experts, int64_t active, int64_t size);
+bool takes_choice(const at::Tensor &logits, const agt_router &how);
+// How many rows of an expert are computed together.
+constexpr int64_t kRowsOfExpert = 8 * kExpertTiles;
+// ids and shares by a router's logits; contexts, where it is defined: int32 [rows], and a row with 0 has no experts.
+void choose_experts(const at::Tensor &logits, const at::Tensor &correction, const at::Tensor &contexts, const agt_router &how, bool round,
+                    RowExperts &to);
+void order_experts(RowExperts &of);
+// The matrices of experts and their biases [experts, n], or none: w [experts, n, k], by columns [experts, k, n].
+struct ExpertWeights {
+  at::Tensor w, bias;
+  bool columns;
+  Gating gating;
+  double alpha, limit;
+};
+// y [pairs, n], or gated [pairs, n/2], of x [pairs / share, k].
+void expert_product(const at::Tensor &x, int64_t share, const ExpertWeights &w, const RowExperts &of, at::Tensor &y);
+// y [rows, n] = Σ share·x [rows·active, n], and beside [rows, n], times the sigmoid of gate [rows, 1], where they are defined.
+void sum_experts(const at::Tensor &x, const RowExperts &of, const at::Tensor &beside, const at::Tensor &gate, at::Tensor &y);
+// y of rows x [T, h] whose experts and shares are given: ids int64 and weights [T, active].
+at::Tensor experts(const at::Tensor &x, const at::Tensor &ids, const at::Tensor &weights, const ExpertWeights &inner,
+                   const ExpertWeights &outer);
 
 // drawn: float32 [2, n], the ids' bits and the log-probs; rows: agt_sampling of each, in bytes; parts:
 // float64 [sample_parts].
@@ -110,7 +165,7 @@ void dequantise_codes(const agt_codes &c, at::Tensor &y);
 // must stay where it is, and nothing in it may ask for memory.
 class Graph {
  public:
-  // Runs the work once, with the device idle before and after, and records it.
+  // Runs the work once, with the device idle before and after, and then records it without running it.
   Graph(at::Device device, const std::function<void()> &work);
   ~Graph();
   Graph(const Graph &) = delete;

@@ -21,6 +21,13 @@ constexpr int kFewBlocks = 396;     // of a product at most: three on each of 13
 constexpr int kManyBlocks = 528;    // decoding reads a key several times rather than with fewer blocks
 // The bytes of normed rows that a block of a product holds.
 constexpr int few_bytes(int rows) { return rows > 2 ? 45 << 10 : rows * (16 << 10); }
+constexpr int kMostExperts = 512;   // of a layer
+constexpr int kMostChosen = 32;     // experts of a row
+constexpr int kExpertThreads = 128; // of a product of experts
+constexpr int kExpertRows = 16;     // outputs that a block of it computes, of matrices by rows
+constexpr int kExpertColumns = 64;  // and by columns
+constexpr int kExpertTiles = 4;     // times eight rows of an expert are computed together
+constexpr int kMostDelta = 256;     // numbers of a key or a value of the gated delta rule
 constexpr int kSampleThreads = 512;
 constexpr int kSampleBlock = 1024;  // entries of the vocabulary that are summed together
 constexpr int kSamplePiece = 32;    // of these are summed by a thread
@@ -114,11 +121,59 @@ struct Product {
   float eps, offset;
 };
 
+// The experts of each row of a router's logits, the best first, and their shares. A warp computes a row.
+struct ChooseExperts {
+  const void *logits;       // T [rows, experts]
+  const float *correction;  // [experts], or null: added for the choice alone
+  const int *contexts;      // [rows], or null: a row with 0 has no experts, but −1
+  int *ids;                 // [rows, active]
+  float *shares;            // [rows, active]
+  long long rows;
+  int experts, active, groups, top_groups;  // groups 1: all experts are one
+  int sigmoid, normalise, round;            // round: shares to bfloat16
+  float scale, epsilon;                     // epsilon is added to what normalise divides by
+};
+
+// The pairs of a row and one of its experts in the order of the experts, by one block.
+struct OrderExperts {
+  const int *ids;     // [pairs]; −1: none
+  int *first;         // [experts + 1]: where each expert's begin in `order`
+  int *used;          // [1 + experts]: how many experts have pairs, and which
+  int *order;         // [pairs]
+  long long pairs;
+  int experts;
+};
+
+// y[p] = W·x[p / share] of the pairs p of each expert, with the expert's matrix. Grid: pieces of the outputs, as many experts
+// as can be used.
+enum Gating { kNotGated, kSilu, kGelu, kClamped };
+struct ExpertProduct {
+  const void *x;                   // T [pairs / share, k]
+  const void *w;                   // T [experts, n, k]; by columns [experts, k, n]
+  const void *bias;                // T [experts, n], or null
+  const int *first, *used, *order; // of OrderExperts
+  void *y;                         // T [pairs, n], gated [pairs, n/2]
+  long long k, n;
+  int share, gating;               // by rows: kSilu and kGelu, of [gate, up]; by columns: kClamped, of gate, up, gate, …
+  float alpha, limit;              // of kClamped
+};
+
+// y[r] = Σ share·x of the pairs of row r, and beside[r] where there is one; the sum is rounded once.
+struct SumExperts {
+  const void *x, *beside;  // T [rows, active, n], and T [rows, n] or null
+  const void *gate;        // T [rows], or null: beside is times its sigmoid
+  const int *ids;          // [rows, active]
+  const float *shares;
+  void *y;                 // T [rows, n]
+  long long rows, n;
+  int active;
+};
+
 // The heads of a projection: those of queries and keys are normed and rotated, keys and values
 // go into the cache. A head is a warp's.
 struct Heads {
-  const void *x;                // T [rows, heads + 2·kv_heads, dim]
-  const void *bias;             // T [heads + 2·kv_heads, dim], or null: added first
+  const void *x;                // T [rows, heads + 2·kv_heads, dim]; gated [rows, 2·heads + 2·kv_heads, dim]
+  const void *bias;             // T, a row of x, or null: added first
   const void *q_norm, *k_norm;  // T [dim], or null: not normed
   const float *q_cos, *q_sin, *k_cos, *k_sin;  // [rows, half], or null: not rotated
   const int *positions;         // [rows]: which rows of cos and sin, or null: the same ones
@@ -127,7 +182,42 @@ struct Heads {
   void *keys, *values;          // T [slots, kv_heads, dim]
   long long rows;
   int heads, kv_heads, dim, half, neighbours;  // half: pairs that are rotated, of i and i + half, or of neighbours
+  int gated;                    // each head of queries is followed by its gate, of which nothing is read
   float eps, offset;            // of the norms, see Norm
+};
+
+// A convolution of each channel over a new token of each row and those before it, which the window of its slot has; the
+// window moves on. copies: a slot that gets the window as well; 0: none.
+struct ConvStep {
+  const void *x;             // T, of rows that are `stride` apart: the channels; gated: B, C and x of as many numbers
+  const void *w, *bias;      // T [channels, taps], and T [channels] or null
+  void *windows;             // T [slots, taps − 1, channels]
+  void *y;                   // T [rows, channels]: silu(conv(x)); gated: C·conv(B·x)
+  const int *slots, *copies; // [rows]; slot −1: the row is padding
+  long long rows, channels, stride;
+  int taps, gated;
+};
+
+// The gated delta rule for a new token of each row, and the norm and the gate of what it gives.
+struct DeltaStep {
+  const void *qkv;                      // T [rows, 2·key_heads·key_dim + value_heads·value_dim]
+  const void *gate, *strength, *decay;  // T, of rows that are `stride` apart: as many numbers as y, and value_heads twice
+  const float *rate, *dt_bias;          // [value_heads]: exp(A_log), and what is added to the decay
+  const void *norm;                     // T [value_dim]
+  float *states;                        // [slots, value_heads, key_dim, value_dim]
+  void *y;                              // T [rows, value_heads·value_dim]
+  const int *slots, *copies;            // as in ConvStep
+  long long rows, stride;
+  int key_heads, value_heads, key_dim, value_dim;
+  float eps;
+};
+
+// x times the sigmoid of the gates that stand behind each head of queries.
+struct GateHeads {
+  void *x;           // T [rows, heads, dim]
+  const void *gate;  // T, of rows that are `stride` apart: [heads, 2, dim], the gates second
+  long long rows, stride;
+  int heads, dim;
 };
 
 // How a row's token is drawn; agt_sampling on the host.

@@ -61,12 +61,20 @@ struct alignas(16) Packed {
 __device__ inline float wide(const Packed &x, int j) {
   return __uint_as_float(j % 2 ? x.words[j / 2] & 0xffff0000u : x.words[j / 2] << 16);
 }
+__device__ inline Packed load_packed(const bf16 *p) { return *reinterpret_cast<const Packed *>(p); }
 
 __device__ inline Packed packed(const Eight<bf16> &x) {
   Packed p;
   for (int i = 0; i < 4; i++) p.words[i] = x.v[2 * i].bits | u32(x.v[2 * i + 1].bits) << 16;
   return p;
 }
+
+template <class T>
+__device__ inline float rounded(float x) { return wide(narrow<T>(x)); }
+
+__device__ inline float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+__device__ inline float silu(float x) { return x / (1 + expf(-x)); }
+__device__ inline float gelu(float x) { return .5f * x * (1 + tanhf(.7978845608028654f * (x + .044715f * x * x * x))); }
 
 struct Add {
   template <class A>

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "gpu.h"
+#include "gpu_decoder_experts.h"
+#include "gpu_decoder_recurrent.h"
 #include "guard.h"
 #include "shim.h"
 #include "tensors.h"
@@ -30,14 +32,18 @@ struct DeviceLayer {
   Tensor after_attention, before_attention, before_mlp, after_mlp, kpool, vpool;
   Tensor qkv, o, o_bias, gate_up, gate_up_bias, down, down_bias;
   gpu::HeadRule heads;
-  Tensor qkv_bias, q_norm, k_norm;  // of norms over all heads; undefined where `heads` has bias and norms
+  Tensor qkv_bias, q_norm, k_norm;  // of a mixer, and of norms over all heads; undefined where `heads` has bias and norms
+  DeviceMixer mixer;                // in place of attention
+  DeviceExperts experts;            // beside the MLP, if there is one
+  Tensor mlp_gate;                  // [1, hidden]: what the MLP gives is times its sigmoid
   int64_t n_heads, dim;
   bool gelu;
   Look look;
 };
 
 // Staging holds the inputs of a step, in pinned memory of the host and on the device: the table's
-// width, how rows are drawn, rows of the cache, ids, positions, rows, contexts, and the table.
+// width, how rows are drawn, rows of the cache, ids, positions, rows, contexts, slots of states and of their copies, and the
+// table.
 class Staging {
  public:
   Staging() = default;
@@ -47,7 +53,7 @@ class Staging {
   }
   // The parts for a number of rows, in the memory of `of`.
   struct Parts {
-    Tensor width, how, slots, ids, positions, rows, contexts, table;
+    Tensor width, how, slots, ids, positions, rows, contexts, states, copies, table;
   };
   Parts parts(const Tensor &of, int64_t rows) const {
     int64_t at = 0;
@@ -64,10 +70,12 @@ class Staging {
     p.positions = take(rows * 4, at::kInt);
     p.rows = take(rows * 4, at::kInt);
     p.contexts = take(rows * 4, at::kInt);
+    p.states = take(rows * 4, at::kInt);
+    p.copies = take(rows * 4, at::kInt);
     p.table = take((most_ - at) / 4 * 4, at::kInt);
     return p;
   }
-  static int64_t bytes(int64_t rows, int64_t width) { return 16 + rows * (sizeof(agt_sampling) + 8 + 16 + 4 * width); }
+  static int64_t bytes(int64_t rows, int64_t width) { return 16 + rows * (sizeof(agt_sampling) + 8 + 24 + 4 * width); }
 
   Tensor host_bytes, device_bytes;
 
@@ -80,21 +88,29 @@ struct DeviceDecoder {
   Tensor embed, norm, head;
   double embed_scale, residual_scale;
   gpu::Rms rms;
-  bool draws;
-  int64_t most_rows, most_blocks;
+  bool draws, records;  // records: the experts that rows have come to the host
+  int64_t most_rows, most_blocks, block = 0;  // block: rows of one of the cache's
   Staging staging;
-  Tensor x, other, y, h, qkv, q, attended, both, act, logits, parts, sampled, drawn, host_drawn;
+  Tensor x, other, y, h, qkv, q, attended, both, act, beside, beside_gate, convolved, logits, parts, sampled, drawn, host_drawn, host_chosen;
+  ExpertRoom experts;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<gpu::Graph>> graphs;  // by rows and the longest context
 
   at::Device device() const { return embed.device(); }
 
   void allocate_buffers() {
-    int64_t wide = 0, queries = 0, inner = 0;
+    int64_t wide = 0, queries = 0, inner = 0, channels = 0;
+    std::vector<const DeviceExperts *> with;
     for (auto &l : layers) {
       wide = std::max(wide, l.qkv.size(0));
       queries = std::max(queries, l.o.size(1));
-      inner = std::max(inner, l.down.size(1));
+      if (l.down.defined()) inner = std::max(inner, l.down.size(1));
+      if (l.experts.router.defined()) with.push_back(&l.experts);
+      if (l.mixer.conv.defined())
+        channels = std::max(channels, l.mixer.channels());
+      else
+        block = l.kpool.size(1);
     }
+    experts = ExpertRoom(with, most_rows, embed);
     staging = Staging(most_rows, most_blocks, device());
     auto rows = [&](int64_t n) { return at::zeros({most_rows * n}, embed.options()); };
     x = rows(embed.size(1));
@@ -105,10 +121,14 @@ struct DeviceDecoder {
     attended = rows(queries);
     both = rows(2 * inner);
     act = rows(inner);
+    beside = rows(with.empty() ? 0 : embed.size(1));
+    beside_gate = rows(1);
+    convolved = rows(channels);
     logits = rows(head.size(0));
     other = rows(embed.size(1));
     drawn = at::zeros({2 * most_rows}, embed.options().dtype(at::kFloat));
     host_drawn = at::zeros({2 * most_rows}, at::TensorOptions().dtype(at::kFloat).pinned_memory(device().is_cuda()));
+    if (records) host_chosen = at::empty(experts.ids.sizes(), experts.ids.options().device(at::kCPU).pinned_memory(device().is_cuda()));
     parts = at::empty({0}, drawn.options());
     sampled = at::empty({draws ? gpu::sample_parts(most_rows, head.size(0)) : 0}, drawn.options().dtype(at::kDouble));
   }
@@ -132,30 +152,56 @@ struct DeviceDecoder {
     Residual s{rows(x, hidden), rows(other, hidden), rows(y, hidden), rows(h, hidden), false, use_own_products(n)};
     gpu::embed(embed, p.ids, embed_scale, s.x);
     const Tensor none;
+    int64_t with_experts = 0;
     for (size_t i = 0; i < layers.size(); i++) {
       DeviceLayer &l = layers[i];
-      const int64_t queries = l.n_heads * l.dim, inner = l.down.size(1);
-      Tensor projected = rows(qkv, l.qkv.size(0)), q = rows(this->q, queries).view({n, l.n_heads, l.dim});
+      const int64_t inner = l.down.defined() ? l.down.size(1) : 0;
+      Tensor projected = rows(qkv, l.qkv.size(0)), seen = rows(attended, l.o.size(1));
       project(s, i > 0 ? layers[i - 1].after_mlp : none, l.before_attention, l.qkv, l.qkv_bias, Gating::none, projected);
-      if (l.q_norm.defined()) {
-        gpu::norm_columns(projected, 0, l.q_norm, rms);
-        gpu::norm_columns(projected, queries, l.k_norm, rms);
+      if (l.mixer.conv.defined()) {
+        Tensor convolved = rows(this->convolved, l.mixer.channels());
+        l.mixer.compute(projected, {p.states, p.copies}, convolved, seen);
+      } else {
+        attend(l, p, longest, projected, seen);
       }
-      l.heads.positions = p.positions;
-      gpu::heads(projected.view({n, -1, l.dim}), l.heads, p.slots, l.kpool, l.vpool, q);
-      Tensor seen = rows(attended, queries);
-      Tensor by_head = seen.view({n, l.n_heads, l.dim});
-      gpu::decode(q, l.kpool, l.vpool, {p.width, p.rows, p.contexts, p.table, longest}, l.look, parts, by_head);
       product(s.few, seen, l.o, l.o_bias, s.y);
+      const Gating gating = l.gelu ? Gating::gelu : Gating::silu;
       Tensor act = rows(this->act, inner);
-      project(s, l.after_attention, l.before_mlp, l.gate_up, l.gate_up_bias, l.gelu ? Gating::gelu : Gating::silu, act);
-      product(s.few, act, l.down, l.down_bias, s.y);
+      if (!l.experts.router.defined()) {
+        project(s, l.after_attention, l.before_mlp, l.gate_up, l.gate_up_bias, gating, act);
+        product(s.few, act, l.down, l.down_bias, s.y);
+        continue;
+      }
+      normed(true, l.after_attention, l.before_mlp, s.x, s.y, s.h);
+      Tensor beside = inner > 0 ? rows(this->beside, hidden) : none, gate = l.mlp_gate.defined() ? rows(beside_gate, 1) : none;
+      if (inner > 0) {
+        gated(s.few, s.h, l.gate_up, l.gate_up_bias, gating, act);
+        product(s.few, act, l.down, l.down_bias, beside);
+      }
+      if (gate.defined()) product(s.few, s.h, l.mlp_gate, none, gate);
+      experts.compute(l.experts, with_experts++, s.h, p.contexts, beside, gate, s.y,
+                      [&](const Tensor &x, const Tensor &w, const Tensor &bias, Tensor &to) { product(s.few, x, w, bias, to); });
     }
     Tensor z = rows(logits, head.size(0));
     project(s, layers.back().after_mlp, norm, head, none, Gating::none, z);
     if (!draws) return;
     Tensor to = drawn.narrow(0, 0, 2 * n);
     gpu::sample(z, p.how, sampled, to);
+  }
+
+  // to = what attention gives of a projection, whose keys and values go into the cache.
+  void attend(DeviceLayer &l, const Staging::Parts &p, int64_t longest, Tensor &projected, Tensor &to) {
+    const int64_t n = projected.size(0), queries = l.n_heads * l.dim;
+    Tensor q = this->q.narrow(0, 0, n * queries).view({n, l.n_heads, l.dim});
+    if (l.q_norm.defined()) {
+      gpu::norm_columns(projected, 0, l.q_norm, rms);
+      gpu::norm_columns(projected, queries, l.k_norm, rms);
+    }
+    l.heads.positions = p.positions;
+    gpu::heads(projected.view({n, -1, l.dim}), l.heads, p.slots, l.kpool, l.vpool, q);
+    Tensor by_head = to.view({n, l.n_heads, l.dim});
+    gpu::decode(q, l.kpool, l.vpool, {p.width, p.rows, p.contexts, p.table, longest}, l.look, parts, by_head);
+    if (l.heads.gated) gpu::gate_heads(by_head, projected);
   }
 
   // The residual x, and the output y of the last sub-layer, which is not added yet.
@@ -189,15 +235,19 @@ struct DeviceDecoder {
       if (s.adds) std::swap(s.x, s.other);
     } else {
       normed(s.adds, after, before, s.x, s.y, s.h);
-      if (gating != Gating::none) {
-        Tensor halves = both.narrow(0, 0, to.size(0) * w.size(0)).view({to.size(0), w.size(0)});
-        product(false, s.h, w, bias, halves);
-        gpu::gate(halves, gating == Gating::gelu, to);
-      } else {
+      if (gating != Gating::none)
+        gated(false, s.h, w, bias, gating, to);
+      else
         product(false, s.h, w, bias, to);
-      }
     }
     s.adds = true;
+  }
+
+  // to = act(gate)·up of x.
+  void gated(bool few, const Tensor &x, const Tensor &w, const Tensor &bias, Gating gating, Tensor &to) {
+    Tensor halves = both.narrow(0, 0, to.size(0) * w.size(0)).view({to.size(0), w.size(0)});
+    product(few, x, w, bias, halves);
+    gpu::gate(halves, gating == Gating::gelu, to);
   }
 
   // x += y where there was a sub-layer; h is the normed sum.
@@ -210,20 +260,21 @@ struct DeviceDecoder {
   }
 
   void stage(const agt_decoder_rows &r, const agt_sampling *how, int64_t n, int64_t width) {
-    const int64_t block = layers[0].kpool.size(1);
     auto p = staging.parts(staging.host_bytes, n);
     *p.width.mutable_data_ptr<int32_t>() = int32_t(width);
     auto *to = static_cast<agt_sampling *>(p.how.mutable_data_ptr());
     int64_t *slots = p.slots.mutable_data_ptr<int64_t>();
     int32_t *ids = p.ids.mutable_data_ptr<int32_t>(), *positions = p.positions.mutable_data_ptr<int32_t>(),
             *row = p.rows.mutable_data_ptr<int32_t>(), *contexts = p.contexts.mutable_data_ptr<int32_t>(),
+            *states = p.states.mutable_data_ptr<int32_t>(), *copies = p.copies.mutable_data_ptr<int32_t>(),
             *table = p.table.mutable_data_ptr<int32_t>();
     for (int64_t i = 0; i < n; i++) {
       row[i] = int32_t(i);
       if (i >= r.rows) {  // padding: an empty context, and no place in the cache
         to[i] = {};
         slots[i] = -1;
-        ids[i] = positions[i] = contexts[i] = 0;
+        states[i] = -1;
+        ids[i] = positions[i] = contexts[i] = copies[i] = 0;
         continue;
       }
       const int32_t *s = r.segs + 4 * i, *blocks = r.blocks + s[3];
@@ -233,6 +284,8 @@ struct DeviceDecoder {
       ids[i] = r.ids[i];
       positions[i] = r.positions[i];
       contexts[i] = s[2];
+      states[i] = r.states ? r.states[2 * i] : -1;
+      copies[i] = r.states ? r.states[2 * i + 1] : 0;
       std::memcpy(table + i * width, blocks, used * sizeof(int32_t));
     }
     const int64_t bytes = Staging::bytes(n, width);
@@ -240,7 +293,7 @@ struct DeviceDecoder {
   }
 
   void launch(const agt_decoder_rows &r, const agt_sampling *how) {
-    const int64_t block = layers[0].kpool.size(1), n = bucket(r.rows);
+    const int64_t n = bucket(r.rows);
     TORCH_CHECK(r.rows == r.n && r.rows <= most_rows, "decoder: ", r.rows, " rows of ", r.n, " sequences, at most ", most_rows);
     int64_t longest = 0;
     for (int64_t i = 0; i < r.rows; i++) {
@@ -250,7 +303,8 @@ struct DeviceDecoder {
     const int64_t width = (longest + block - 1) / block, far = context_limit(longest);
     TORCH_CHECK(width <= most_blocks, "decoder: a sequence of ", width, " blocks, at most ", most_blocks);
     int64_t need = 0;
-    for (auto &l : layers) need = std::max(need, gpu::decode_parts(q.view({-1, l.n_heads, l.dim}), n, far, l.look.window));
+    for (auto &l : layers)
+      if (!l.mixer.conv.defined()) need = std::max(need, gpu::decode_parts(q.view({-1, l.n_heads, l.dim}), n, far, l.look.window));
     if (need > parts.numel()) {  // the recorded graphs point to the old buffer
       graphs.clear();
       parts = at::empty({need}, parts.options());
@@ -258,21 +312,31 @@ struct DeviceDecoder {
     stage(r, how, n, width);
     if (device().is_cuda()) {
       auto graph = graphs.find({n, far});
-      if (graph == graphs.end()) {
+      if (graph != graphs.end()) {
+        graph->second->launch();
+      } else {  // it is recorded behind the step itself: states move on once
         if (graphs.size() >= kMostGraphs) graphs.clear();
-        graph = graphs.emplace(std::pair{n, far}, std::make_unique<gpu::Graph>(device(), [&] { compute(n, far); })).first;
+        graphs.emplace(std::pair{n, far}, std::make_unique<gpu::Graph>(device(), [&] { compute(n, far); }));
       }
-      graph->second->launch();
     } else {
       compute(n, far);
     }
     if (draws) host_drawn.narrow(0, 0, 2 * n).copy_(drawn.narrow(0, 0, 2 * n), /*non_blocking=*/true);
+    if (records) {
+      const int64_t all = experts.layers() * n * experts.active();
+      host_chosen.narrow(0, 0, all).copy_(experts.ids.narrow(0, 0, all), /*non_blocking=*/true);
+    }
   }
 
-  Tensor wait(int64_t rows, int32_t *ids, float *logprobs) {
+  Tensor wait(int64_t rows, int32_t *ids, float *logprobs, int32_t *chosen) {
     const int64_t n = bucket(rows);
+    if ((draws || records) && device().is_cuda()) gpu::wait(device());
+    if (records) {
+      const int64_t each = experts.active();
+      for (int64_t k = 0; k < experts.layers(); k++)
+        std::memcpy(chosen + k * rows * each, host_chosen.const_data_ptr<int32_t>() + k * n * each, rows * each * sizeof(int32_t));
+    }
     if (draws) {
-      if (device().is_cuda()) gpu::wait(device());
       const float *p = host_drawn.const_data_ptr<float>();
       std::memcpy(ids, p, rows * sizeof(int32_t));
       std::memcpy(logprobs, p + n, rows * sizeof(float));
@@ -288,7 +352,7 @@ struct DeviceDecoder {
 extern "C" {
 
 int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decoder_layer *layers, int n, int64_t most_rows, int64_t most_blocks,
-                        int draws, char **err) {
+                        int draws, int records, char **err) {
   return agt::guarded(err, [&] {
     using agt::tensor_of;
     c10::AutoGradMode off(false);
@@ -300,6 +364,7 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
     d->residual_scale = m->residual_scale;
     d->rms = {m->eps, m->norm_offset};
     d->draws = draws != 0;
+    d->records = records != 0;
     d->most_rows = most_rows;
     d->most_blocks = most_blocks;
     for (int i = 0; i < n; i++) {
@@ -310,14 +375,15 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
         of_queries = m->query_cos[l.rope] ? agt::gpu::Rotation{tensor_of(m->query_cos[l.rope]), tensor_of(m->query_sin[l.rope])} : of_keys;
       }
       at::Tensor bias = tensor_of(l.qkv_bias), q_norm = tensor_of(l.q_norm), k_norm = tensor_of(l.k_norm), none;
-      const bool all_heads = l.qk_norm == AGT_NORM_ALL_HEADS;
+      const bool all_heads = l.qk_norm == AGT_NORM_ALL_HEADS, recurrent = l.recurrent.conv != nullptr;
       agt::gpu::HeadRule rule{all_heads ? none : bias, all_heads ? none : q_norm, all_heads ? none : k_norm, of_queries, of_keys, {},
-                              l.rope >= 0 && m->pairs[l.rope] != 0, m->eps, m->norm_offset};
+                              l.rope >= 0 && m->pairs[l.rope] != 0, m->eps, m->norm_offset, l.gated != 0};
       at::Tensor sinks = l.sinks ? tensor_of(l.sinks).to(at::kFloat).contiguous() : at::Tensor();
       d->layers.push_back({tensor_of(l.after_attention), tensor_of(l.before_attention), tensor_of(l.before_mlp), tensor_of(l.after_mlp),
                            tensor_of(l.kpool), tensor_of(l.vpool), tensor_of(l.qkv), tensor_of(l.o), tensor_of(l.o_bias), tensor_of(l.gate_up),
-                           tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule, all_heads ? bias : none,
-                           all_heads ? q_norm : none, all_heads ? k_norm : none, l.heads, l.dim, l.gelu != 0, {l.window, l.scale, sinks}});
+                           tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule, all_heads || recurrent ? bias : none,
+                           all_heads ? q_norm : none, all_heads ? k_norm : none, agt::DeviceMixer(l.recurrent, m->eps),
+                           agt::DeviceExperts(l.experts), tensor_of(l.mlp_gate), l.heads, l.dim, l.gelu != 0, {l.window, l.scale, sinks}});
     }
     d->allocate_buffers();
     *out = d.release();
@@ -333,9 +399,9 @@ int agt_gpu_decoder_launch(void *decoder, const agt_decoder_rows *r, const agt_s
   });
 }
 
-int agt_gpu_decoder_wait(void *decoder, int64_t rows, int32_t *ids, float *logprobs, agt_tensor *logits, char **err) {
+int agt_gpu_decoder_wait(void *decoder, int64_t rows, int32_t *ids, float *logprobs, int32_t *chosen, agt_tensor *logits, char **err) {
   return agt::guarded(err, [&] {
-    *logits = reinterpret_cast<agt_tensor>(new at::Tensor(static_cast<agt::DeviceDecoder *>(decoder)->wait(rows, ids, logprobs)));
+    *logits = reinterpret_cast<agt_tensor>(new at::Tensor(static_cast<agt::DeviceDecoder *>(decoder)->wait(rows, ids, logprobs, chosen)));
   });
 }
 

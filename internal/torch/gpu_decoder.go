@@ -9,6 +9,8 @@ package torch
 import "C"
 
 import (
+	"errors"
+	"math"
 	"runtime"
 	"unsafe"
 )
@@ -18,20 +20,59 @@ import (
 // use.
 type DeviceDecoder struct {
 	of       Decoder // what its steps are held to
-	rows     int
-	draws    bool
+	how      DeviceSteps
 	launched int // rows of the last step
 }
 
-// NewDeviceDecoder makes one, for steps of at most so many rows and sequences of at most so many
-// blocks of the cache; nil where the device has no kernels of ours, or they do not take the model's
-// shapes. It holds on to the tensors until Close. With draws a step draws its tokens.
-func (s *Scope) NewDeviceDecoder(m DecoderModel, layers []DecoderLayer, rows, blocks int, draws bool) *DeviceDecoder {
-	if !s.ok("decoder", m.Embed, m.Norm, m.Head) || len(layers) == 0 || C.agt_gpu_has(m.Embed.p) == 0 {
+// DeviceSteps says what the steps of a DeviceDecoder are.
+type DeviceSteps struct {
+	Rows, Blocks int  // of a step, and of a sequence in the cache, at most
+	Draws        bool // a step draws its tokens
+	Records      bool // Wait gives the experts that rows have
+}
+
+// MaxDeviceExperts and MaxDeviceActive are how many experts a layer and a token may have.
+const (
+	MaxDeviceExperts = 512
+	MaxDeviceActive  = 32
+)
+
+// deviceRowsOfExpert is for how many rows of an expert our kernels read its weights once. Of more rows libtorch's products are
+// used.
+const deviceRowsOfExpert = 32
+
+// maxDelta is how many numbers a key or a value of the gated delta rule has in our kernels.
+const maxDelta = 256
+
+// takesOnDevice reports whether our kernels on a device take a layer's shapes; rows is how many a step may have.
+func (s *Scope) takesOnDevice(l DecoderLayer) (rows int, ok bool) {
+	h := l.Recurrent.DeltaHeads
+	if l.Dim%8 != 0 || l.Dim > MaxDeviceHead || h.KeyDim > maxDelta || h.ValueDim > maxDelta || l.Down.Defined() && s.Shape(l.Down)[1]%8 != 0 ||
+		l.MLPGate.Defined() && !l.Experts.Router.Defined() {
+		return 0, false
+	}
+	e := l.Experts
+	if !e.Router.Defined() {
+		return math.MaxInt, true
+	}
+	down := e.Of.Down // [experts·hidden, size]
+	if e.Clamped != nil {
+		down = e.Clamped.Down // [experts, size, hidden]
+	}
+	count := int(s.Shape(e.Router)[0])
+	return deviceRowsOfExpert * count / int(e.How.Active),
+		s.Shape(down)[1]%8 == 0 && count <= MaxDeviceExperts && e.How.Active <= MaxDeviceActive
+}
+
+// NewDeviceDecoder makes one; nil where the device has no kernels of ours, or they do not take the model's
+// shapes. It holds on to the tensors until Close.
+func (s *Scope) NewDeviceDecoder(m DecoderModel, layers []DecoderLayer, how DeviceSteps) *DeviceDecoder {
+	if !s.ok("decoder", m.Embed, m.Norm, m.Head) || len(layers) == 0 || C.agt_gpu_has(m.Embed.p) == 0 || s.Shape(m.Embed)[1]%8 != 0 {
 		return nil
 	}
 	for _, l := range layers {
-		if l.Dim%8 != 0 || l.Dim > MaxDeviceHead || s.Shape(m.Embed)[1]%8 != 0 || s.Shape(l.Down)[1]%8 != 0 {
+		rows, ok := s.takesOnDevice(l)
+		if how.Rows = min(how.Rows, rows); !ok || how.Rows < 1 {
 			return nil
 		}
 	}
@@ -40,16 +81,12 @@ func (s *Scope) NewDeviceDecoder(m DecoderModel, layers []DecoderLayer, rows, bl
 	cm, cl, of := decoderArguments(s, m, layers, &pin)
 	var p unsafe.Pointer
 	var msg *C.char
-	drawing := C.int(0)
-	if draws {
-		drawing = 1
-	}
-	if s.Err() != nil || !s.check("decoder", C.agt_gpu_decoder_new(&p, &cm, &cl[0], C.int(len(cl)), C.int64_t(rows), C.int64_t(blocks),
-		drawing, &msg), msg) {
+	if s.Err() != nil || !s.check("decoder", C.agt_gpu_decoder_new(&p, &cm, &cl[0], C.int(len(cl)), C.int64_t(how.Rows),
+		C.int64_t(how.Blocks), C.int(flag(how.Draws)), C.int(flag(how.Records)), &msg), msg) {
 		return nil
 	}
 	of.p = p
-	return &DeviceDecoder{of: *of, rows: rows, draws: draws}
+	return &DeviceDecoder{of: *of, how: how}
 }
 
 // MaxDeviceHead is the size of the largest head that our kernels on a device take.
@@ -68,17 +105,17 @@ func (d *DeviceDecoder) Rows() int {
 	if d == nil {
 		return 0
 	}
-	return d.rows
+	return d.how.Rows
 }
 
 // Launch starts a step on the device, which computes the one token of each segment and adds it to the
 // cache, and returns before the step has ended.
-func (d *DeviceDecoder) Launch(s *Scope, ids, positions []int32, segs []CachedSegment, blocks []int32, how []SampleRow) {
-	if s.Err() != nil || len(ids) == 0 {
+// Of the step its rows and the slots of their states are read.
+func (d *DeviceDecoder) Launch(s *Scope, step DecoderStep, how []SampleRow) {
+	if s.Err() != nil || len(step.IDs) == 0 {
 		return
 	}
-	step := DecoderStep{IDs: ids, Positions: positions, Segs: segs, Blocks: blocks}
-	if err := d.of.checkRows(step); err != nil {
+	if err := errors.Join(d.of.checkRows(step), d.of.checkStates(step)); err != nil {
 		s.Fail(err)
 		return
 	}
@@ -86,29 +123,34 @@ func (d *DeviceDecoder) Launch(s *Scope, ids, positions []int32, segs []CachedSe
 	defer pin.Unpin()
 	r := rowsOf(step, &pin)
 	var drawing *C.agt_sampling
-	if d.draws {
+	if d.how.Draws {
 		drawing = (*C.agt_sampling)(unsafe.Pointer(&how[0]))
 	}
 	var msg *C.char
 	if s.check("decoder", C.agt_gpu_decoder_launch(d.of.p, &r, drawing, &msg), msg) {
-		d.launched = len(ids)
+		d.launched = len(step.IDs)
 	}
 }
 
 // Wait gives the logits [rows, V] of the launched step; they are valid until the next launch. ids and
-// lps are what Sample gives where the decoder draws, and nil otherwise.
-func (d *DeviceDecoder) Wait(s *Scope) (z Tensor, ids []int32, lps []float32) {
+// lps are what Sample gives where the decoder draws, and nil otherwise. chosen, where it records them, are the experts of the
+// rows: [layers with experts, rows, active].
+func (d *DeviceDecoder) Wait(s *Scope) (z Tensor, ids []int32, lps []float32, chosen []int32) {
 	if s.Err() != nil || d.launched == 0 {
-		return z, nil, nil
+		return z, nil, nil, nil
 	}
-	var to *C.int32_t
+	var to, experts *C.int32_t
 	var at *C.float
-	if d.draws {
+	if d.how.Draws {
 		ids, lps = make([]int32, d.launched), make([]float32, d.launched)
 		to, at = (*C.int32_t)(unsafe.Pointer(&ids[0])), (*C.float)(unsafe.Pointer(&lps[0]))
 	}
+	if d.how.Records && d.of.choices > 0 {
+		chosen = make([]int32, d.launched*d.of.choices)
+		experts = (*C.int32_t)(unsafe.Pointer(&chosen[0]))
+	}
 	z = s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int {
-		return C.agt_gpu_decoder_wait(d.of.p, C.int64_t(d.launched), to, at, o, m)
+		return C.agt_gpu_decoder_wait(d.of.p, C.int64_t(d.launched), to, at, experts, o, m)
 	})
-	return z, ids, lps
+	return z, ids, lps, chosen
 }

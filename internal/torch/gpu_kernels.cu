@@ -5,7 +5,9 @@
 // A result depends on its own row alone: neither the number of rows nor what the others
 // hold changes a bit.
 #include "gpu_attention.cuh"
+#include "gpu_experts.cuh"
 #include "gpu_layer.cuh"
+#include "gpu_recurrent.cuh"
 #include "gpu_sample.cuh"
 #include "gpu_training.cuh"
 #include "gpu_dequantise.cuh"
@@ -47,6 +49,14 @@ AGT_BOTH(gate_gradient, 128, GateGradient, gate_gradient)
 AGT_BOTH(turn, 128, Turn, turn)
 AGT_EARLY(heads_f32, 128, Heads, heads<float>)
 AGT_EARLY(heads_bf16, 128, Heads, heads<agt::gpu::bf16>)
+AGT_BOTH(choose_experts, 128, ChooseExperts, choose_experts)
+AGT_KERNEL(order_experts, 512, OrderExperts, order_experts)
+AGT_BOTH(expert_rows, 128, ExpertProduct, expert_rows)
+AGT_BOTH(expert_columns, 128, ExpertProduct, expert_columns)
+AGT_BOTH(sum_experts, 128, SumExperts, sum_experts)
+AGT_BOTH(conv_step, 128, ConvStep, conv_step)
+AGT_BOTH(delta_step, 256, DeltaStep, delta_step)
+AGT_BOTH(gate_heads, 128, GateHeads, gate_heads)
 AGT_BOTH(head, 256, Head, head)
 AGT_BOTH(head_gradient, 256, HeadGradient, head_gradient)
 AGT_BOTH(sample_tops, 256, Sample, sample_tops)

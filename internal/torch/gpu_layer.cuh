@@ -23,8 +23,7 @@ __device__ void gate(const Gate &a) {
   Eight<T> g = load(x), u = load(x + a.n);
   for (int j = 0; j < 8; j++) {
     const float v = wide(g.v[j]);
-    const float act = a.gelu ? .5f * v * (1 + tanhf(.7978845608028654f * (v + .044715f * v * v * v))) : v / (1 + expf(-v));
-    g.v[j] = narrow<T>(act * wide(u.v[j]));
+    g.v[j] = narrow<T>((a.gelu ? gelu(v) : silu(v)) * wide(u.v[j]));
   }
   store(static_cast<T *>(a.y) + at, g);
 }
@@ -187,8 +186,7 @@ __device__ void product(const Product &a) {
         v[1] = narrow<bf16>(wide(v[1]) + wide(bias[other]));
       }
       if (a.gate) {
-        const float g = wide(v[0]);
-        y[m * units + unit] = narrow<bf16>(g / (1 + expf(-g)) * wide(v[1]));
+        y[m * units + unit] = narrow<bf16>(silu(wide(v[0])) * wide(v[1]));
       } else {
         y[m * a.n + row] = v[0];
         y[m * a.n + other] = v[1];  // of an odd n the last one twice
@@ -207,9 +205,10 @@ __device__ void heads(const Heads &a) {
   const i64 row = at / all;
   const int head = int(at % all), from = lane * 8;
   const bool has = from < a.dim, query = head < a.heads, value = head >= a.heads + a.kv_heads;
+  const i64 place = !a.gated ? head : query ? 2 * head : a.heads + head;  // in a row of x
   // All that no kernel of the step writes is asked for before the last one has ended.
   Eight<T> b{}, f{}, x{};
-  if (has && a.bias) b = load(static_cast<const T *>(a.bias) + head * a.dim + from);
+  if (has && a.bias) b = load(static_cast<const T *>(a.bias) + place * a.dim + from);
   const T *w = static_cast<const T *>(value ? nullptr : query ? a.q_norm : a.k_norm);
   if (has && w) f = load(w + from);
   const float *c = value ? nullptr : query ? a.q_cos : a.k_cos, *s = query ? a.q_sin : a.k_sin;
@@ -225,7 +224,7 @@ __device__ void heads(const Heads &a) {
     }
   }
   await_last();
-  if (has) x = load(static_cast<const T *>(a.x) + at * a.dim + from);
+  if (has) x = load(static_cast<const T *>(a.x) + (row * (a.gated ? all + a.heads : all) + place) * a.dim + from);
   if (has && a.bias)
     for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) + wide(b.v[j]));
   if (w) {

@@ -562,6 +562,11 @@ struct ExpertRuns {
   }
 };
 
+// Whether our kernels for a device compute these experts.
+bool by_kernels(const Tensor &x, int64_t experts, const Tensor &ids, int64_t size) {
+  return !at::GradMode::is_enabled() && agt::gpu::takes_experts(x, experts, ids.size(1), size);
+}
+
 // Σ weight·one(rows, expert) over the experts of each row of x [T, h]: ids and weights [T, k]. Where ExpertRuns take x,
 // all(rows, runs) computes the rows of all experts.
 template <class F, class G>
@@ -823,6 +828,13 @@ int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tenso
     auto &z = T(logits);
     int64_t n = z.dim() == 2 ? z.size(1) : 0;
     TORCH_CHECK(r->active > 0 && r->active <= n, r->active, " of logits ", z.sizes());
+    if (!given && !at::GradMode::is_enabled() && agt::gpu::takes_choice(z, *r)) {
+      agt::gpu::RowExperts of(z.size(0), r->active, n, z.device());
+      agt::gpu::choose_experts(z.contiguous(), bias ? T(bias).to(at::kFloat) : Tensor(), {}, *r, false, of);
+      *ids = wrap(of.ids.to(at::kLong));
+      *weights = wrap(of.shares);
+      return;
+    }
     Tensor p = r->sigmoid ? at::sigmoid(z.to(acc_type(z.scalar_type()))) : at::softmax(z, -1, acc_type(z.scalar_type()));
     Tensor choice = bias ? p + T(bias).to(p.scalar_type()) : p;
     if (r->groups > 1) {  // of each group its two best experts count
@@ -869,8 +881,13 @@ int agt_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weigh
     auto all = [&](const Tensor &rows, const ExpertRuns &runs) {
       return runs.product(gated(runs.product(rows, gu.transpose(1, 2))), dn.transpose(1, 2));
     };
-    bool in_runs = into.a.empty() && back.a.empty() && ExpertRuns::take(T(x_), {h, f});
-    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, in_runs, one, all));
+    const bool plain = into.a.empty() && back.a.empty();
+    if (plain && by_kernels(T(x_), experts, T(ids), f)) {
+      auto gating = gelu ? agt::gpu::kGelu : agt::gpu::kSilu;
+      *out = wrap(agt::gpu::experts(T(x_), T(ids), T(weights), {gu, {}, false, gating, 0, 0}, {dn, {}, false, agt::gpu::kNotGated, 0, 0}));
+      return;
+    }
+    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, plain && ExpertRuns::take(T(x_), {h, f}), one, all));
   });
 }
 int agt_clamped_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor gate_up_bias,
@@ -899,8 +916,13 @@ int agt_clamped_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tens
       Tensor y = clamped(runs.product(rows, gu) + gb.index_select(0, runs.expert));
       return runs.product(y, dn) + db.index_select(0, runs.expert);
     };
-    bool in_runs = into.a.empty() && back.a.empty() && ExpertRuns::take(T(x_), {h, f});
-    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, in_runs, one, all));
+    const bool plain = into.a.empty() && back.a.empty();
+    if (plain && by_kernels(T(x_), experts, T(ids), f)) {
+      *out = wrap(agt::gpu::experts(T(x_), T(ids), T(weights), {gu, gb, true, agt::gpu::kClamped, alpha, limit},
+                                    {dn, db, true, agt::gpu::kNotGated, 0, 0}));
+      return;
+    }
+    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, plain && ExpertRuns::take(T(x_), {h, f}), one, all));
   });
 }
 int agt_soft_cap(agt_tensor *out, agt_tensor x, double cap, char **err) {

@@ -185,7 +185,7 @@ int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids,
 // A decoder's step in one call; see decoder.cpp. Tensors may be null where a model has none.
 enum { AGT_NORM_EACH_HEAD = 1, AGT_NORM_ALL_HEADS };  // how queries and keys are normed; 0: they are not
 // Weights are packed; cos and sin [positions, dims/2]; rope: which of them, −1 none; qk_norm: AGT_NORM_…; gelu: of the gate, else SiLU; window and scale as in
-// agt_tree_attention. A decoder on a device does not read the fields behind scale.
+// agt_tree_attention.
 // A recurrent mixer in place of attention: conv is null: there is none; states are null: a convolution alone.
 typedef struct agt_decoder_recurrent {
   agt_tensor conv, conv_bias, windows, a_log, dt_bias, norm, states;
@@ -197,6 +197,10 @@ typedef struct agt_decoder_experts {
   agt_tensor router, correction, gate_up, down;
   agt_router how;
   int64_t gelu;
+  // Of a device's decoder alone: biases, and whether experts are those of agt_clamped_experts.
+  agt_tensor router_bias, gate_up_bias, down_bias;
+  int64_t clamped;
+  double alpha, limit;
 } agt_decoder_experts;
 typedef struct agt_decoder_layer {
   agt_tensor before_attention, after_attention, before_mlp, after_mlp, q_norm, k_norm, sinks, kpool, vpool;
@@ -235,17 +239,19 @@ typedef struct agt_decoder_rows {
   // layers and chosen.
   int64_t first_layer, end_layer;
   void *held;
+  // Of a recurrent model on a device: of each row the slot of its states, and one that gets a copy of them; 0: none.
+  const int32_t *states;
 } agt_decoder_rows;
 // A decoder on a device; see gpu_decoder.cpp. Weights are as they are. most: rows of a step, and
 // blocks of a sequence; draws: its steps draw a token of each row.
 int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decoder_layer *layers, int n, int64_t most_rows, int64_t most_blocks,
-                        int draws, char **err);
+                        int draws, int records, char **err);
 void agt_gpu_decoder_free(void *decoder);
 // rows->segs: one row each; wanted is not read. how [rows], where it draws.
 int agt_gpu_decoder_launch(void *decoder, const agt_decoder_rows *rows, const agt_sampling *how, char **err);
 // The results of the launched step of so many rows: ids and logprobs [rows], where it draws; logits
-// [rows, V], valid until the next launch.
-int agt_gpu_decoder_wait(void *decoder, int64_t rows, int32_t *ids, float *logprobs, agt_tensor *logits, char **err);
+// [rows, V], valid until the next launch. chosen [layers with experts, rows, active], where it records them.
+int agt_gpu_decoder_wait(void *decoder, int64_t rows, int32_t *ids, float *logprobs, int32_t *chosen, agt_tensor *logits, char **err);
 // A part of a weight [n, k] as a GGUF has it: rows of it, in blocks of a type (blocks.h).
 typedef struct agt_quant_part {
   const void *data;

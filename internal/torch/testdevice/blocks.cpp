@@ -45,6 +45,33 @@ Index grid_size() { return block->grid; }
 unsigned lane() { return now->number % kWarp; }
 void *place(unsigned lane) { return block->places[now->number / kWarp].data() + 8 * lane; }
 
+void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  const unsigned g = lane() / 4, t = lane() % 4;
+  auto number = [](unsigned word, int half) { return float_of(half ? word & 0xffff0000u : word << 16); };
+  // f(lane, what it has of two words) for every lane of the warp.
+  auto each = [](unsigned one, unsigned two, auto f) {
+    const unsigned own[2] = {one, two};
+    memcpy(place(lane()), own, sizeof own);
+    sync_warp();
+    for (unsigned from = 0; from < kWarp; from++) {
+      unsigned words[2];
+      memcpy(words, place(from), sizeof words);
+      f(from, words);
+    }
+    sync_warp();
+  };
+  float rows[2][16], columns[2][16];  // of A: g and g + 8; of B: 2t and 2t + 1
+  for (int upper = 0; upper < 2; upper++)
+    each(a[2 * upper], a[2 * upper + 1], [&](unsigned from, const unsigned (&words)[2]) {
+      for (int k = 0; k < 4 && from / 4 == g; k++) rows[k / 2][8 * upper + 2 * (from % 4) + k % 2] = number(words[k / 2], k % 2);
+    });
+  each(b0, b1, [&](unsigned from, const unsigned (&words)[2]) {
+    for (int k = 0; k < 4 && from / 8 == t; k++) columns[from / 4 % 2][8 * (k / 2) + 2 * (from % 4) + k % 2] = number(words[k / 2], k % 2);
+  });
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 16; k++) c[i] += rows[i / 2][k] * columns[i % 2][k];
+}
+
 namespace {
 
 void wait(State at) {

@@ -40,6 +40,9 @@ T exchange(T x, unsigned by) {
   return y;
 }
 
+// mma.m16n8k16, see gpu_experts.cuh: sums in float32, of numbers in the upper and lower halves of words.
+void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
+
 // Runs body in every thread of every block.
 void run(unsigned x, unsigned y, unsigned z, unsigned threads, void (*body)(const void *), const void *args);
 

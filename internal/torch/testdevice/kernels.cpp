@@ -31,6 +31,9 @@ const std::map<std::string, void (*)(const void *)> kernels{
     BOTH(NormGradient, norm_rows_gradient), BOTH(NormGradient, norm_long_gradient), BOTH(GateGradient, gate_gradient), BOTH(Turn, turn),
     BOTH(Embed, embed),   BOTH(Gate, gate),    KERNEL(Product, product1_bf16), KERNEL(Product, product2_bf16), KERNEL(Product, product4_bf16),
     KERNEL(Product, normed_product1_bf16), KERNEL(Product, normed_product2_bf16), KERNEL(Product, normed_product4_bf16),
+    BOTH(ChooseExperts, choose_experts), KERNEL(OrderExperts, order_experts), BOTH(ExpertProduct, expert_rows),
+    BOTH(ExpertProduct, expert_columns), BOTH(SumExperts, sum_experts),
+    BOTH(ConvStep, conv_step), BOTH(DeltaStep, delta_step), BOTH(GateHeads, gate_heads),
 #define DEQUANTISE(number, B) BOTH(DequantiseBlocks, dequantise_##B),
     AGT_BLOCK_TYPES(DEQUANTISE) BOTH(DequantiseCodes, dequantise_codes),
 };

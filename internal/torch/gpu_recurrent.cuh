@@ -1,0 +1,95 @@
+// Recurrent layers, of one new token of each sequence: a short convolution, the gated delta rule, and gates by a sigmoid. The
+// states of a sequence are in a slot of the pools; where a step ends a block of the cache, a copy goes to another slot.
+#pragma once
+#include "gpu_common.cuh"
+
+namespace agt {
+namespace gpu {
+
+// A thread is a channel's. What is rounded is what recurrent.cpp rounds.
+template <class T>
+__device__ void conv_step(const ConvStep &a) {
+  const i64 c = i64(blockIdx.x) * blockDim.x + threadIdx.x, row = blockIdx.y;
+  const int slot = a.slots[row], copy = a.copies[row], before = a.taps - 1;
+  if (c >= a.channels || slot < 0) return;
+  const T *x = static_cast<const T *>(a.x) + row * a.stride + c, *w = static_cast<const T *>(a.w) + c * a.taps;
+  const T in = a.gated ? narrow<T>(wide(x[0]) * wide(x[2 * a.channels])) : x[0];
+  auto window = [&](int slot) { return static_cast<T *>(a.windows) + i64(slot) * before * a.channels + c; };
+  T *own = window(slot);
+  float y = wide(in) * wide(w[before]);
+  for (int j = before - 1; j >= 0; j--) y += wide(own[j * a.channels]) * wide(w[j]);
+  if (a.bias) y += wide(static_cast<const T *>(a.bias)[c]);
+  for (int j = 0; j < before; j++) {
+    const T v = j + 1 < before ? own[(j + 1) * a.channels] : in;
+    own[j * a.channels] = v;
+    if (copy > 0) window(copy)[j * a.channels] = v;
+  }
+  static_cast<T *>(a.y)[row * a.channels + c] = narrow<T>(a.gated ? wide(x[a.channels]) * rounded<T>(y) : silu(y));
+}
+
+// Yang et al. 2024, "Gated Delta Networks", section 3.3, for one token: S = S·g + k·(β(v − g·Sᵀk))ᵀ, and Sᵀq. A block is a
+// head's, and a thread has a column of S; then the head is normed and gated.
+template <class T>
+__device__ void delta_step(const DeltaStep &a) {
+  __shared__ float q[kMostDelta], k[kMostDelta], sums[kMostDelta / 32];
+  const int head = blockIdx.x, j = threadIdx.x, key_head = head / (a.value_heads / a.key_heads);
+  const i64 row = blockIdx.y, keys = i64(a.key_heads) * a.key_dim, values = i64(a.value_heads) * a.value_dim;
+  const int slot = a.slots[row], copy = a.copies[row];
+  if (slot < 0) return;
+  const T *x = static_cast<const T *>(a.qkv) + row * (2 * keys + values);
+  float of_q = 0, of_k = 0;
+  for (int i = j; i < a.key_dim; i += blockDim.x) {
+    q[i] = wide(x[key_head * a.key_dim + i]);
+    k[i] = wide(x[keys + key_head * a.key_dim + i]);
+    of_q += q[i] * q[i];
+    of_k += k[i] * k[i];
+  }
+  of_q = 1 / (sqrtf(block_reduce(of_q, Add(), sums) + 1e-6f) * sqrtf(float(a.key_dim)));
+  of_k = 1 / sqrtf(block_reduce(of_k, Add(), sums) + 1e-6f);
+  for (int i = j; i < a.key_dim; i += blockDim.x) {
+    q[i] *= of_q;
+    k[i] *= of_k;
+  }
+  __syncthreads();
+  const bool has = j < a.value_dim;
+  float out = 0;
+  if (has) {
+    const float beta = rounded<T>(sigmoid(wide(static_cast<const T *>(a.strength)[row * a.stride + head])));
+    const float t = wide(static_cast<const T *>(a.decay)[row * a.stride + head]) + a.dt_bias[head];
+    const float g = expf(-a.rate[head] * (t > 20 ? t : log1pf(expf(t))));
+    const float v = wide(x[2 * keys + head * a.value_dim + j]);
+    auto state = [&](int slot) { return a.states + (i64(slot) * a.value_heads + head) * a.key_dim * a.value_dim + j; };
+    float *own = state(slot), *other = copy > 0 ? state(copy) : nullptr, seen = 0;
+#pragma unroll 8
+    for (int i = 0; i < a.key_dim; i++) seen += k[i] * own[i64(i) * a.value_dim];
+    const float fresh = beta * (v - g * seen);
+#pragma unroll 8
+    for (int i = 0; i < a.key_dim; i++) {
+      const float s = g * own[i64(i) * a.value_dim] + k[i] * fresh;
+      own[i64(i) * a.value_dim] = s;
+      if (other) other[i64(i) * a.value_dim] = s;
+      out += q[i] * s;
+    }
+    out = rounded<T>(out);
+  }
+  const float inverse = 1 / sqrtf(block_reduce(out * out, Add(), sums) / float(a.value_dim) + a.eps);
+  if (!has) return;
+  const float y = rounded<T>(rounded<T>(out * inverse) * wide(static_cast<const T *>(a.norm)[j]));
+  const float z = wide(static_cast<const T *>(a.gate)[row * a.stride + head * a.value_dim + j]);
+  static_cast<T *>(a.y)[row * values + head * a.value_dim + j] = narrow<T>(y * silu(z));
+}
+
+// Eight values are a thread's.
+template <class T>
+__device__ void gate_heads(const GateHeads &a) {
+  const i64 at = (i64(blockIdx.x) * blockDim.x + threadIdx.x) * 8, n = i64(a.heads) * a.dim, row = at / n;
+  if (row >= a.rows) return;
+  const int head = int(at % n / a.dim), from = int(at % a.dim);
+  Eight<T> x = load(static_cast<const T *>(a.x) + at);
+  const Eight<T> g = load(static_cast<const T *>(a.gate) + row * a.stride + (2 * head + 1) * a.dim + from);
+  for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) * rounded<T>(sigmoid(wide(g.v[j]))));
+  store(static_cast<T *>(a.x) + at, x);
+}
+
+}  // namespace gpu
+}  // namespace agt
