@@ -172,7 +172,8 @@ void delta_step(const Tensor &qkv, const Tensor &x, const DeltaRule &r, Tensor &
   DeltaStep a{data(qkv), gate, strength, decay, data<float>(r.rate), data<float>(r.dt_bias), data(r.norm), states.mutable_data_ptr<float>(), out(y),
               data<int32_t>(slots.own), data<int32_t>(slots.copies), rows, x.size(1), int(h.key_heads), int(h.value_heads), int(h.key_dim),
               int(h.value_dim), float(r.eps)};
-  launch("delta_step", x, x.scalar_type(), {h.value_heads, rows}, int(divide_up(h.value_dim, 32) * 32), &a,
+  const int64_t columns = divide_up(h.value_dim, 32) * 32;
+  launch("delta_step", x, x.scalar_type(), {h.value_heads, rows}, int(kDeltaThreads / columns * columns), &a,
          {qkv, x, r.rate, r.dt_bias, r.norm, states, slots.own, slots.copies, y});
 }
 

@@ -28,6 +28,7 @@ constexpr int kExpertRows = 16;     // outputs that a block of it computes, of m
 constexpr int kExpertColumns = 64;  // and by columns
 constexpr int kExpertTiles = 4;     // times eight rows of an expert are computed together
 constexpr int kMostDelta = 256;     // numbers of a key or a value of the gated delta rule
+constexpr int kDeltaThreads = 512;
 constexpr int kSampleThreads = 512;
 constexpr int kSampleBlock = 1024;  // entries of the vocabulary that are summed together
 constexpr int kSamplePiece = 32;    // of these are summed by a thread

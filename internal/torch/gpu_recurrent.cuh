@@ -28,17 +28,18 @@ __device__ void conv_step(const ConvStep &a) {
 }
 
 // Yang et al. 2024, "Gated Delta Networks", section 3.3, for one token: S = S·g + k·(β(v − g·Sᵀk))ᵀ, and Sᵀq. A block is a
-// head's, and a thread has a column of S; then the head is normed and gated.
+// head's; several threads share a column of S. Then the head is normed and gated.
 template <class T>
 __device__ void delta_step(const DeltaStep &a) {
-  __shared__ float q[kMostDelta], k[kMostDelta], sums[kMostDelta / 32];
-  const int head = blockIdx.x, j = threadIdx.x, key_head = head / (a.value_heads / a.key_heads);
+  __shared__ float q[kMostDelta], k[kMostDelta], parts[kDeltaThreads], sums[kDeltaThreads / 32];
+  const int columns = (a.value_dim + 31) / 32 * 32, j = threadIdx.x % columns, first = threadIdx.x / columns, apart = blockDim.x / columns;
+  const int head = blockIdx.x, key_head = head / (a.value_heads / a.key_heads);
   const i64 row = blockIdx.y, keys = i64(a.key_heads) * a.key_dim, values = i64(a.value_heads) * a.value_dim;
   const int slot = a.slots[row], copy = a.copies[row];
   if (slot < 0) return;
   const T *x = static_cast<const T *>(a.qkv) + row * (2 * keys + values);
   float of_q = 0, of_k = 0;
-  for (int i = j; i < a.key_dim; i += blockDim.x) {
+  for (int i = threadIdx.x; i < a.key_dim; i += blockDim.x) {
     q[i] = wide(x[key_head * a.key_dim + i]);
     k[i] = wide(x[keys + key_head * a.key_dim + i]);
     of_q += q[i] * q[i];
@@ -46,37 +47,42 @@ __device__ void delta_step(const DeltaStep &a) {
   }
   of_q = 1 / (sqrtf(block_reduce(of_q, Add(), sums) + 1e-6f) * sqrtf(float(a.key_dim)));
   of_k = 1 / sqrtf(block_reduce(of_k, Add(), sums) + 1e-6f);
-  for (int i = j; i < a.key_dim; i += blockDim.x) {
+  for (int i = threadIdx.x; i < a.key_dim; i += blockDim.x) {
     q[i] *= of_q;
     k[i] *= of_k;
   }
   __syncthreads();
+  // The sum over the threads of a column.
+  auto whole = [&](float of_thread) {
+    parts[threadIdx.x] = of_thread;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < apart; i++) sum += parts[i * columns + j];
+    __syncthreads();
+    return sum;
+  };
   const bool has = j < a.value_dim;
-  float out = 0;
-  if (has) {
-    const float beta = rounded<T>(sigmoid(wide(static_cast<const T *>(a.strength)[row * a.stride + head])));
-    const float t = wide(static_cast<const T *>(a.decay)[row * a.stride + head]) + a.dt_bias[head];
-    const float g = expf(-a.rate[head] * (t > 20 ? t : log1pf(expf(t))));
-    const float v = wide(x[2 * keys + head * a.value_dim + j]);
-    auto state = [&](int slot) { return a.states + (i64(slot) * a.value_heads + head) * a.key_dim * a.value_dim + j; };
-    float *own = state(slot), *other = copy > 0 ? state(copy) : nullptr, seen = 0;
+  const i64 size = i64(a.key_dim) * a.value_dim, at = head * size + j;
+  float *own = a.states + slot * a.value_heads * size + at, *other = a.states + copy * a.value_heads * size + at, sum = 0;
 #pragma unroll 8
-    for (int i = 0; i < a.key_dim; i++) seen += k[i] * own[i64(i) * a.value_dim];
-    const float fresh = beta * (v - g * seen);
+  for (int i = has ? first : a.key_dim; i < a.key_dim; i += apart) sum += k[i] * own[i64(i) * a.value_dim];
+  const float seen = whole(sum), t = wide(static_cast<const T *>(a.decay)[row * a.stride + head]) + a.dt_bias[head];
+  const float g = expf(-a.rate[head] * (t > 20 ? t : log1pf(expf(t))));
+  const float beta = rounded<T>(sigmoid(wide(static_cast<const T *>(a.strength)[row * a.stride + head])));
+  const float fresh = has ? beta * (wide(x[2 * keys + head * a.value_dim + j]) - g * seen) : 0;
+  sum = 0;
 #pragma unroll 8
-    for (int i = 0; i < a.key_dim; i++) {
-      const float s = g * own[i64(i) * a.value_dim] + k[i] * fresh;
-      own[i64(i) * a.value_dim] = s;
-      if (other) other[i64(i) * a.value_dim] = s;
-      out += q[i] * s;
-    }
-    out = rounded<T>(out);
+  for (int i = has ? first : a.key_dim; i < a.key_dim; i += apart) {
+    const float s = g * own[i64(i) * a.value_dim] + k[i] * fresh;
+    own[i64(i) * a.value_dim] = s;
+    if (copy > 0) other[i64(i) * a.value_dim] = s;
+    sum += q[i] * s;
   }
-  const float inverse = 1 / sqrtf(block_reduce(out * out, Add(), sums) / float(a.value_dim) + a.eps);
-  if (!has) return;
-  const float y = rounded<T>(rounded<T>(out * inverse) * wide(static_cast<const T *>(a.norm)[j]));
+  const float y = rounded<T>(whole(sum)), squares = block_reduce(first == 0 ? y * y : 0, Add(), sums);
+  if (!has || first > 0) return;
+  const float normed = rounded<T>(y / sqrtf(squares / float(a.value_dim) + a.eps)) * wide(static_cast<const T *>(a.norm)[j]);
   const float z = wide(static_cast<const T *>(a.gate)[row * a.stride + head * a.value_dim + j]);
-  static_cast<T *>(a.y)[row * values + head * a.value_dim + j] = narrow<T>(y * silu(z));
+  static_cast<T *>(a.y)[row * values + head * a.value_dim + j] = narrow<T>(rounded<T>(normed) * silu(z));
 }
 
 // Eight values are a thread's.
