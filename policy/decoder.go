@@ -70,6 +70,10 @@ func decoderParts(sc *scheduler, of func(matrix) torch.Tensor) (torch.DecoderMod
 	n := sc.p.net
 	m := torch.DecoderModel{Embed: n.embed, Norm: n.norm, Head: of(n.head), EmbedScale: n.rounded(n.cfg.EmbedScale),
 		ResidualScale: n.cfg.ResidualScale, Rms: n.rms()}
+	if per := n.cfg.PerLayer; per.Size > 0 {
+		m.PerLayer = torch.DecoderPerLayer{Embed: n.perLayer.embed, Projection: n.perLayer.projection, Norm: n.perLayer.norm,
+			Scale: n.rounded(math.Sqrt(float64(per.Size))), GELU: per.Act == arch.GELUTanh}
+	}
 	for i, r := range n.ropes {
 		t := torch.RopeTable{Cos: r.cos, Sin: r.sin, Interleaved: n.cfg.Ropes[i].Interleaved}
 		if q := r.queries; q != nil {
@@ -85,13 +89,21 @@ func decoderParts(sc *scheduler, of func(matrix) torch.Tensor) (torch.DecoderMod
 			AfterMLP: l.afterMLP, QKV: of(l.qkv), QKVBias: l.qkvBias, O: of(l.o), OBias: l.oBias, GateUp: of(l.gateUp),
 			GateUpBias: l.gateUpBias, Down: of(l.down), DownBias: l.downBias, QNorm: l.qNorm, KNorm: l.kNorm, KPool: sc.kpool[i], VPool: sc.vpool[i],
 			Heads: a.Heads, KVHeads: a.KVHeads, Dim: a.HeadDim, Rope: a.Rope, GELU: l.MLP.Act == arch.GELUTanh, Look: n.look(i),
-			Gated: a.Gated, MLPGate: l.mlpGate}
+			Gated: a.Gated, MLPGate: l.mlpGate, Shared: a.Shared, KeysAreValues: a.KeysAreValues, ValueNorm: a.ValueNorm,
+			PerLayerGate: l.perLayerGate, PerLayerProjection: l.perLayerProjection, PerLayerNorm: l.perLayerNorm}
+		if l.OutputScale {
+			layers[i].OutputScale = l.outputScale
+		}
 		if sc.states != nil {
 			layers[i].Recurrent = recurrentParts(l, sc.states[i])
 		}
 		if e := l.Experts; e.Count > 0 {
 			layers[i].Experts = torch.DecoderExperts{Router: l.router, Correction: l.correction, How: routerOf(e),
 				Of: l.plainExperts(torch.ExpertPairs{}), RouterBias: l.routerBias}
+			if e.Beside != nil {
+				layers[i].Experts.Beside = torch.BesideExperts{RouterNorm: l.routerNorm, Before: l.beforeExperts, AfterMLP: l.afterBeside,
+					After: l.afterExperts, Factors: l.expertScale}
+			}
 			if e.Clamped != nil {
 				clamped := l.clampedExperts(torch.ExpertPairs{})
 				layers[i].Experts.Clamped = &clamped
@@ -119,16 +131,19 @@ func recurrentParts(l *layer, state layerState) torch.DecoderRecurrent {
 // oneCall reports whether a decoder on a CPU knows all parts of the network.
 func oneCall(n *network) bool {
 	scales := func(r arch.Rope) bool { return r.QueryBeta != 0 }
-	clamps := func(l layer) bool { return l.Experts.Clamped != nil || l.routerBias.Defined() }
-	return hasKnownLayers(n) && !slices.ContainsFunc(n.cfg.Ropes, scales) && !slices.ContainsFunc(n.layers, clamps)
+	other := func(l layer) bool {
+		a, e := l.Attention, l.Experts
+		return a.Shared || a.KeysAreValues || a.ValueNorm || e.Clamped != nil || e.Beside != nil || l.routerBias.Defined() || l.OutputScale
+	}
+	return hasKnownLayers(n) && n.cfg.PerLayer.Size == 0 && !slices.ContainsFunc(n.cfg.Ropes, scales) && !slices.ContainsFunc(n.layers, other)
 }
 
 // hasKnownLayers reports whether a decoder on a device knows all parts of the layers, and one on a CPU where oneCall holds.
 func hasKnownLayers(n *network) bool {
-	if n.cfg.PerLayer.Size > 0 || n.cfg.Score {
+	if n.cfg.Score {
 		return false
 	}
-	taps := 0 // of convolutions, which are alike
+	taps, attending := 0, 0 // of convolutions, which are alike; layers with a cache
 	for i := range n.layers {
 		l := &n.layers[i]
 		if tokens, _ := n.cfg.ConvWindow(i); tokens > 0 {
@@ -136,13 +151,13 @@ func hasKnownLayers(n *network) bool {
 				return false
 			}
 			taps = tokens
-		} else if a := l.Attention; a.Heads == 0 || a.Shared || a.KeysAreValues || a.ValueNorm || a.HeadDim%8 != 0 ||
-			a.Heads > torch.MaxGroup*a.KVHeads {
+		} else if a := l.Attention; a.Heads == 0 || a.HeadDim%8 != 0 || a.Heads > torch.MaxGroup*a.KVHeads {
 			return false
 		}
-		if e := l.Experts; e.Beside != nil || e.Active > torch.MaxActive || l.OutputScale || l.MLP.Size == 0 && e.Count == 0 {
+		attending += min(l.Attention.Heads, 1)
+		if l.Experts.Active > torch.MaxActive || l.MLP.Size == 0 && l.Experts.Count == 0 {
 			return false
 		}
 	}
-	return true
+	return attending > 0
 }

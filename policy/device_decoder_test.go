@@ -4,6 +4,7 @@ package policy
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -42,9 +43,13 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		"glm4_moe":                      {{"float32", [][]int{{1, 2}}, true}, {"bfloat16", [][]int{{1, 2}}, false}}, // with an MLP beside experts
 		"gpt_oss":                       {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
 		"gpt_oss with clamps that bite": {{"float32", [][]int{{1, 2}}, false}},
-		"gemma4":                        nil, // layers that share keys and values are not in the decoder
-		"lfm2":                          {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
-		"lfm2 with biases and a longer convolution": {{"float32", [][]int{{1, 2}}, true}},
+		"gemma4":                        {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, true}, {"bfloat16", [][]int{{1, 2}}, false}},
+		"gemma4 with a wide window, biases and a cap":            {{"float32", [][]int{{1, 2}}, false}},
+		"gemma4 with inputs of layers and shared keys":           {{"float32", [][]int{{1, 2}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
+		"gemma4 with all of it, untied, 16 numbers in an expert": {{"float32", [][]int{{1}, {1, 2, 3}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
+		"gemma4 with all of it, untied":                          nil, // experts of 12 numbers are not for our kernels
+		"lfm2":                                                   {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
+		"lfm2 with biases and a longer convolution":              {{"float32", [][]int{{1, 2}}, true}},
 		"lfm2_moe":               {{"float32", [][]int{{1, 2}}, false}},
 		"qwen3_5":                {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, true}, {"bfloat16", [][]int{{1, 2}}, false}},
 		"qwen3_5 of equal heads": {{"float32", [][]int{{1, 2}}, false}},
@@ -54,14 +59,20 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		all := []trial{{"float32", [][]int{{1}, {1, 2}, few, many}, true}, {"bfloat16", [][]int{{1}, {1, 2}, few, many}, true}}
 		for _, title := range []string{"llama biases", "mistral with a window", "phi3 partial", "smollm3", "seed_oss with other biases",
 			"granite", "qwen3", "gemma3", "olmo2", "olmo3", "ministral3", "qwen3_moe", "glm4_moe", "gpt_oss",
-			"lfm2", "qwen3_5", "qwen3_5_moe"} {
+			"lfm2", "qwen3_5", "qwen3_5_moe", "gemma4 with inputs of layers and shared keys",
+			"gemma4 with all of it, untied, 16 numbers in an expert"} {
 			trials[title] = all
 		}
 	}
 	models := families(t)
-	wide := models[slices.IndexFunc(models, func(g familyGolden) bool { return g.Title == "olmo2" })]
-	wide.Title, wide.Config = "olmo2, wide with biases", wider(t, wide.Config)
-	for _, g := range append(models, wide) {
+	other := func(title, change string, with map[string]any) {
+		g := models[slices.IndexFunc(models, func(g familyGolden) bool { return g.Title == title })]
+		g.Title, g.Config = title+", "+change, changed(t, g.Config, with)
+		models = append(models, g)
+	}
+	other("olmo2", "wide with biases", map[string]any{"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 8, "attention_bias": true})
+	other("gemma4 with all of it, untied", "16 numbers in an expert", map[string]any{"moe_intermediate_size": 16})
+	for _, g := range models {
 		of, ok := trials[g.Title]
 		if !ok {
 			continue
@@ -87,13 +98,18 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 				for _, numbers := range x.numbers {
 					got, want := drawSome(t, p, numbers...), drawSome(t, other, numbers...)
 					alike(t, "short", x.dtype, most, got, want)
+					same := 0
 					for i, one := range got {
 						if d := meanDifference(one, want[i]); d > .1 {
 							t.Errorf("%s, reply %d: the log-probs are %v apart on average", x.dtype, i, d)
 						}
+						same += equalTokens(one, want[i])
 						if HasExperts(p) && x.dtype == "float32" && !slices.Equal(one.Experts.IDs, want[i].Experts.IDs) {
 							t.Errorf("reply %d has the experts %v, by operations %v", i, one.Experts.IDs, want[i].Experts.IDs)
 						}
+					}
+					if same < 5*len(got) {
+						t.Errorf("%s: %d tokens of %d replies are equal before one differs", x.dtype, same, len(got))
 					}
 				}
 				if x.dtype == "float32" && len(x.numbers) > 1 {
@@ -120,19 +136,47 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 	}
 }
 
-// wider is a model's config.json with eight heads of 64 and biases.
-func wider(t *testing.T, config []byte) []byte {
+// equalTokens is how many tokens two replies begin with in common.
+func equalTokens(a, b *Output) (n int) {
+	for n < min(len(a.IDs), len(b.IDs)) && a.IDs[n] == b.IDs[n] {
+		n++
+	}
+	return n
+}
+
+// changed is a model's config.json with other values.
+func changed(t *testing.T, config []byte, with map[string]any) []byte {
 	t.Helper()
 	var c map[string]any
 	if err := json.Unmarshal(config, &c); err != nil {
 		t.Fatal(err)
 	}
-	c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"], c["attention_bias"] = 512, 8, 8, true
+	maps.Copy(c, with)
 	out, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// Mixers of the sizes that models have: several numbers of a key for each thread, and more channels than a block has.
+func TestTheDecoderOnADeviceTakesWideMixers(t *testing.T) {
+	onDefault(t, kernelDevice(), "")
+	testdevice.Kernels(true)
+	defer testdevice.Kernels(false)
+	for _, title := range []string{"lfm2", "qwen3_5"} {
+		t.Run(title, func(t *testing.T) {
+			cfg := Config{DType: "float32", Threads: 1, CacheBytes: 16 << 20, MaxBatch: 2}
+			dir := widened(t, title)
+			p, other := open(t, dir, cfg), open(t, dir, cfg)
+			if p.sched.device == nil {
+				t.Fatal("there is no decoder")
+			}
+			other.sched.device.Close()
+			other.sched.device = nil
+			alike(t, title, "float32", 4e-5, drawSome(t, p, 1, 2), drawSome(t, other, 1, 2))
+		})
+	}
 }
 
 // samePrefix holds replies to prompts that go on from earlier replies to those that the operations give: recurrent layers begin

@@ -55,6 +55,11 @@ type DecoderLayer struct {
 	MLPGate                                              Tensor // [1, hidden]: what the MLP gives is times its sigmoid
 	Recurrent                                            DecoderRecurrent
 	Experts                                              DecoderExperts
+
+	// Of a DeviceDecoder alone: heads as those of arch.Attention, and what stands behind the layer (arch.PerLayer).
+	Shared, KeysAreValues, ValueNorm               bool
+	OutputScale                                    Tensor // [1]
+	PerLayerGate, PerLayerProjection, PerLayerNorm Tensor
 }
 
 // DecoderRecurrent is a mixer in place of attention: a convolution alone (LFM2), or one before the gated delta rule;
@@ -72,7 +77,13 @@ type DecoderExperts struct {
 	Of                 PlainExperts
 	RouterBias         Tensor          // of a DeviceDecoder alone
 	Clamped            *ClampedExperts // in place of Of; of a DeviceDecoder alone
+	Beside             BesideExperts   // of a DeviceDecoder alone
 }
+
+// BesideExperts are the norms of experts that stand beside an MLP (arch.Beside): of what goes to the router and to the
+// experts, and of what the MLP and the experts give; Factors [experts] multiply the experts' shares. A zero RouterNorm: they
+// do not.
+type BesideExperts struct{ RouterNorm, Before, AfterMLP, After, Factors Tensor }
 
 // QKNorm is over what queries and keys are normed.
 type QKNorm int
@@ -97,6 +108,15 @@ type DecoderModel struct {
 	Ropes                     []RopeTable
 	EmbedScale, ResidualScale float64
 	Rms                       Norm
+	PerLayer                  DecoderPerLayer // of a DeviceDecoder alone
+}
+
+// DecoderPerLayer are the numbers that each layer has of a token (arch.PerLayer): Embed [V, layers·size], times Scale, Projection
+// [layers·size, hidden], Norm [size]. GELU, not SiLU, is the activation of their gates. A zero Embed: there are none.
+type DecoderPerLayer struct {
+	Embed, Projection, Norm Tensor
+	Scale                   float64
+	GELU                    bool
 }
 
 // Decoder computes a step of a plain decoder on a CPU in one call; decoder.cpp says how. It is
@@ -131,7 +151,9 @@ func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runt
 	C.agt_decoder_model, []C.agt_decoder_layer, *Decoder) {
 	cm := C.agt_decoder_model{embed: m.Embed.p, norm: m.Norm.p, head: m.Head.p, n_ropes: C.int64_t(len(m.Ropes)),
 		embed_scale: C.double(m.EmbedScale), residual_scale: C.double(m.ResidualScale),
-		eps: C.double(m.Rms.Eps), norm_offset: C.double(m.Rms.Offset)}
+		eps: C.double(m.Rms.Eps), norm_offset: C.double(m.Rms.Offset), per_layer_embed: m.PerLayer.Embed.p,
+		per_layer_projection: m.PerLayer.Projection.p, per_layer_norm: m.PerLayer.Norm.p, per_layer_gelu: flag(m.PerLayer.GELU),
+		per_layer_scale: C.double(m.PerLayer.Scale)}
 	shape := s.Shape(m.Embed)
 	d := &Decoder{vocab: shape[0], row: shape[1] * int64(s.DType(m.Embed).Size()), layers: len(layers)}
 	if n := len(m.Ropes); n > 0 {
@@ -158,7 +180,9 @@ func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runt
 			qkv: l.QKV.p, qkv_bias: l.QKVBias.p, o: l.O.p, o_bias: l.OBias.p, gate_up: l.GateUp.p, gate_up_bias: l.GateUpBias.p,
 			down: l.Down.p, down_bias: l.DownBias.p, heads: C.int64_t(l.Heads), kv_heads: C.int64_t(l.KVHeads), dim: C.int64_t(l.Dim),
 			window: C.int64_t(l.Look.Window), rope: C.int64_t(l.Rope), qk_norm: C.int64_t(l.QKNorm), gelu: flag(l.GELU),
-			scale: C.double(l.Look.Scale), gated: flag(l.Gated), mlp_gate: l.MLPGate.p, recurrent: l.Recurrent.c(), experts: l.Experts.c()}
+			scale: C.double(l.Look.Scale), gated: flag(l.Gated), mlp_gate: l.MLPGate.p, recurrent: l.Recurrent.c(), experts: l.Experts.c(),
+			shared: flag(l.Shared), keys_are_values: flag(l.KeysAreValues), value_norm: flag(l.ValueNorm), output_scale: l.OutputScale.p,
+			per_layer_gate: l.PerLayerGate.p, per_layer_projection: l.PerLayerProjection.p, per_layer_norm: l.PerLayerNorm.p}
 		if l.Experts.Router.Defined() {
 			d.choices += int(l.Experts.How.Active)
 		}
@@ -187,7 +211,8 @@ func (r DecoderRecurrent) c() C.agt_decoder_recurrent {
 
 func (e DecoderExperts) c() C.agt_decoder_experts {
 	c := C.agt_decoder_experts{router: e.Router.p, correction: e.Correction.p, gate_up: e.Of.GateUp.p, down: e.Of.Down.p, how: e.How.c(),
-		gelu: flag(e.Of.GELU), router_bias: e.RouterBias.p}
+		gelu: flag(e.Of.GELU), router_bias: e.RouterBias.p, router_norm: e.Beside.RouterNorm.p, before: e.Beside.Before.p,
+		after_mlp: e.Beside.AfterMLP.p, after: e.Beside.After.p, factors: e.Beside.Factors.p}
 	if of := e.Clamped; of != nil {
 		c.gate_up, c.gate_up_bias, c.down, c.down_bias = of.GateUp.p, of.GateUpBias.p, of.Down.p, of.DownBias.p
 		c.clamped, c.alpha, c.limit = 1, C.double(of.Alpha), C.double(of.Limit)

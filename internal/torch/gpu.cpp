@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -142,16 +141,22 @@ void norm_columns(Tensor &x, int64_t from, const Tensor &w, Rms r) {
 }
 
 void heads(const Tensor &x, const HeadRule &r, const Tensor &slots, Tensor &kpool, Tensor &vpool, Tensor &q) {
-  int64_t rows = x.size(0), kv = kpool.size(2), dim = x.size(2), n = (x.size(1) - 2 * kv) / (r.gated ? 2 : 1), half = r.k.cos.defined() ? r.k.cos.size(1) : 0;
+  int64_t rows = x.size(0), kv = kpool.size(2), dim = x.size(2), n = q.size(1), half = r.k.cos.defined() ? r.k.cos.size(1) : 0;
+  const int64_t stored = (r.gated ? 2 : 1) * n + (r.shared ? 0 : r.keys_are_values ? kv : 2 * kv);
+  TORCH_CHECK(dim % 8 == 0 && dim <= kHeadSize && x.size(1) == stored, "heads: ", x.sizes(), " for ", n, " of queries and ", kv, " of keys");
   Heads a{data(x), data(r.bias), data(r.q_norm), data(r.k_norm), data<float>(r.q.cos), data<float>(r.q.sin), data<float>(r.k.cos),
           data<float>(r.k.sin), data<int32_t>(r.positions), reinterpret_cast<const long long *>(data<int64_t>(slots)), out(q), out(kpool),
-          out(vpool), rows, int(n), int(kv), int(dim), int(half), int(r.neighbours), int(r.gated), float(r.eps), float(r.offset)};
-  launch("heads", x, x.scalar_type(), {divide_up(rows * (n + 2 * kv), kDecodeThreads / 32)}, kDecodeThreads, &a,
+          out(vpool), rows, int(n), int(kv), int(dim), int(half), int(r.neighbours), int(r.gated), int(r.shared),
+          int(r.keys_are_values), int(r.value_norm), float(r.eps), float(r.offset)};
+  const int64_t all = rows * (n + (r.shared ? 0 : 2 * kv));
+  launch(dim > kHeadPart ? "long_heads" : "heads", x, x.scalar_type(), {divide_up(all, kDecodeThreads / 32)}, kDecodeThreads, &a,
          {x, r.bias, r.q_norm, r.k_norm, r.q.cos, r.q.sin, r.k.cos, r.k.sin, r.positions, slots, q, kpool, vpool});
 }
 
 void conv_step(const Tensor &x, const Tensor &w, const Tensor &bias, bool gated, Tensor &windows, const StateSlots &slots, Tensor &y) {
   const int64_t rows = x.size(0), channels = w.size(0), taps = w.size(2);
+  for (const Tensor &t : {w, bias, windows, y})
+    TORCH_CHECK(!t.defined() || t.scalar_type() == x.scalar_type(), "convolution: ", t.scalar_type(), " beside ", x.scalar_type());
   TORCH_CHECK(x.size(1) >= (gated ? 3 : 1) * channels && windows.size(1) == taps - 1 && windows.size(2) == channels &&
                   y.sizes() == at::IntArrayRef({rows, channels}),
               "convolution: ", x.sizes(), ", ", w.sizes(), ", ", windows.sizes(), ", ", y.sizes());
@@ -163,6 +168,8 @@ void conv_step(const Tensor &x, const Tensor &w, const Tensor &bias, bool gated,
 
 void delta_step(const Tensor &qkv, const Tensor &x, const DeltaRule &r, Tensor &states, const StateSlots &slots, Tensor &y) {
   const auto &h = r.heads;
+  for (const Tensor &t : {qkv, r.norm, y})
+    TORCH_CHECK(t.scalar_type() == x.scalar_type(), "delta rule: ", t.scalar_type(), " beside ", x.scalar_type());
   const int64_t rows = qkv.size(0), channels = qkv.size(1), values = h.value_heads * h.value_dim;
   TORCH_CHECK(channels == 2 * h.key_heads * h.key_dim + values && x.size(1) == channels + values + 2 * h.value_heads && h.key_dim <= kMostDelta &&
                   h.value_dim <= kMostDelta && y.sizes() == at::IntArrayRef({rows, values}) && states.numel() % (values * h.key_dim) == 0,
@@ -198,19 +205,20 @@ void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Dec
   TORCH_CHECK(dim % 8 == 0 && dim <= kHeadSize, "heads of ", dim, " are not decoded by our kernel");
   int64_t n = d.rows.numel(), splits = splits_of(d.longest, look.window);
   TORCH_CHECK(parts.numel() >= decode_parts(q, n, d.longest, look.window), "decoding has ", parts.numel(), " numbers to work with");
+  const bool long_heads = dim > kHeadPart;
   int lanes = 1;
-  while (lanes * 8 < dim) lanes *= 2;
+  while (lanes < 32 && lanes * 8 < dim) lanes *= 2;
   // The heads that share a key are computed together, which reads it once, unless that makes too few
   // blocks for the device.
   int g = 1;
-  while (g < group && g < kDecodeGroup) g *= 2;
+  while (g < group && g < (long_heads ? 2 : kDecodeGroup)) g *= 2;
   while (g > 1 && splits * kv * divide_up(group, g) * n < kManyBlocks) g /= 2;
   Decode a{data(q), data(kpool), data(vpool), out(to), static_cast<float *>(out(parts)), data<int32_t>(d.rows), data<int32_t>(d.contexts), data<int32_t>(d.width),
            data<int32_t>(d.table), data<float>(look.sinks), splits, look.window, int(heads), int(kv), int(dim), int(kpool.size(1)), lanes,
            float(look.scale_of(q) * 1.4426950408889634)};
-  static const std::map<int, const char *> names{{1, "decode1"}, {2, "decode2"}, {4, "decode4"}};
+  const std::string name = (long_heads ? "long_decode" : "decode") + std::to_string(g);
   std::vector<Tensor> used{q, kpool, vpool, to, parts, d.rows, d.contexts, d.width, d.table, look.sinks};
-  launch(names.at(g), q, q.scalar_type(), {splits, kv * divide_up(group, g), n}, kDecodeThreads, &a, used);
+  launch(name.c_str(), q, q.scalar_type(), {splits, kv * divide_up(group, g), n}, kDecodeThreads, &a, used);
   if (splits > 1) launch("combine", q, q.scalar_type(), {heads, n}, kDecodeThreads, &a, used);
 }
 
@@ -228,36 +236,41 @@ bool takes_experts(const Tensor &x, int64_t experts, int64_t active, int64_t siz
          x.size(0) * active <= kRowsOfExpert * experts;
 }
 bool takes_choice(const Tensor &z, const agt_router &how) {
-  return have(z) && z.size(1) <= kMostExperts && how.active <= kMostChosen && how.groups <= 32;
+  return have(z) && z.size(1) <= kMostExperts && how.active <= kMostChosen && how.groups <= kMostGroups;
 }
 
-void choose_experts(const Tensor &z, const Tensor &correction, const Tensor &contexts, const agt_router &how, bool round, RowExperts &to) {
+void choose_experts(const Tensor &z, const Choosing &c, RowExperts &to) {
+  const auto &how = c.how;
   const int64_t rows = z.size(0), n = z.size(1);
-  TORCH_CHECK(how.active <= n && n <= kMostExperts && how.active <= kMostChosen && to.ids.sizes() == at::IntArrayRef({rows, how.active}),
+  TORCH_CHECK(how.active <= n && n <= kMostExperts && how.active <= kMostChosen && how.groups <= kMostGroups && to.ids.sizes() == at::IntArrayRef({rows, how.active}),
               how.active, " of logits ", z.sizes(), " for ids ", to.ids.sizes());
   const double rest = how.epsilon > 0 ? how.epsilon : how.sigmoid ? 1e-20 : 0;
-  ChooseExperts a{data(z), data<float>(correction), data<int32_t>(contexts), static_cast<int *>(out(to.ids)),
+  ChooseExperts a{data(z), data<float>(c.correction), data<float>(c.factors), data<int32_t>(c.contexts), static_cast<int *>(out(to.ids)),
                   static_cast<float *>(out(to.shares)), rows, int(n), int(how.active), int(std::max<int64_t>(how.groups, 1)), int(how.top_groups),
-                  int(how.sigmoid), int(how.normalise), int(round), float(how.scale), float(rest)};
+                  int(how.sigmoid), int(how.normalise), int(c.round), float(how.scale), float(rest)};
   launch("choose_experts", z, z.scalar_type(), {divide_up(rows, kDecodeThreads / 32)}, kDecodeThreads, &a,
-         {z, correction, contexts, to.ids, to.shares});
+         {z, c.correction, c.factors, c.contexts, to.ids, to.shares});
 }
 
 void order_experts(RowExperts &of) {
+  TORCH_CHECK(of.experts() <= kMostExperts && of.ids.numel() <= kRowsOfExpert * of.experts(), of.ids.numel(), " pairs of ", of.experts(), " experts");
   OrderExperts a{data<int32_t>(of.ids), static_cast<int *>(out(of.first)), static_cast<int *>(out(of.used)),
-                 static_cast<int *>(out(of.order)), of.ids.numel(), int(of.experts())};
+                 static_cast<int *>(out(of.order)), int(of.ids.numel()), int(of.experts())};
   launch("order_experts", of.ids, at::ScalarType::Undefined, {1}, kMostExperts, &a, {of.ids, of.first, of.used, of.order});
 }
 
-void expert_product(const Tensor &x, int64_t share, const ExpertWeights &e, const RowExperts &of, Tensor &y) {
+void expert_product(const Tensor &x, int64_t pairs_per_row, const ExpertWeights &e, const RowExperts &of, Tensor &y) {
   const int64_t pairs = of.ids.numel(), k = x.size(1), n = e.w.size(e.columns ? 2 : 1);
   const bool gated = e.gating != kNotGated;
   TORCH_CHECK(e.w.dim() == 3 && e.w.size(0) == of.experts() && e.w.size(e.columns ? 1 : 2) == k && k % 8 == 0 && n % 8 == 0 &&
-                  x.size(0) * share == pairs && y.sizes() == at::IntArrayRef({pairs, gated ? n / 2 : n}),
+                  x.size(0) * pairs_per_row == pairs && y.sizes() == at::IntArrayRef({pairs, gated ? n / 2 : n}),
               "experts: ", x.sizes(), ", ", e.w.sizes(), ", ", y.sizes(), " for ", pairs, " pairs");
+  auto same = [&](const Tensor &t) { return !t.defined() || t.scalar_type() == x.scalar_type(); };
+  TORCH_CHECK(same(e.w) && same(e.bias) && same(y) && reinterpret_cast<uintptr_t>(data(e.w)) % 16 == 0,
+              "experts: rows are ", x.scalar_type(), ", weights ", e.w.scalar_type());
   TORCH_CHECK(!gated || (e.gating == kClamped) == e.columns, "gate and up are rows that follow each other, or columns in turn");
   ExpertProduct a{data(x), data(e.w), data(e.bias), data<int32_t>(of.first), data<int32_t>(of.used), data<int32_t>(of.order), out(y), k, n,
-                  int(share), e.gating, float(e.alpha), float(e.limit)};
+                  int(pairs_per_row), e.gating, float(e.alpha), float(e.limit)};
   const int64_t pieces = e.columns ? divide_up(n, kExpertColumns) : gated ? divide_up(n / 2, kExpertRows / 2) : divide_up(n, kExpertRows);
   launch(e.columns ? "expert_columns" : "expert_rows", x, x.scalar_type(), {pieces, std::min(pairs, of.experts())}, kExpertThreads, &a,
          {x, e.w, e.bias, of.first, of.used, of.order, y});
@@ -266,7 +279,7 @@ void expert_product(const Tensor &x, int64_t share, const ExpertWeights &e, cons
 void sum_experts(const Tensor &x, const RowExperts &of, const Tensor &beside, const Tensor &gate, Tensor &y) {
   const int64_t rows = y.size(0), n = y.size(1), active = of.ids.size(1);
   TORCH_CHECK(n % 8 == 0 && x.numel() == rows * active * n && of.ids.size(0) == rows, "the sum of experts: ", x.sizes(), ", ", y.sizes());
-  SumExperts a{data(x), data(beside), data(gate), data<int32_t>(of.ids), data<float>(of.shares), out(y), rows, n, int(active)};
+  SumExperts a{data(x), data(beside), data(gate), data<int32_t>(of.ids), data<float>(of.shares), out(y), rows, n, int(active), int(of.experts())};
   launch("sum_experts", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a,
          {x, beside, gate, of.ids, of.shares, y});
 }

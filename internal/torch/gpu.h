@@ -76,8 +76,9 @@ struct HeadRule {
   bool neighbours;  // are the pairs that are rotated
   double eps, offset;
   bool gated = false;  // each head of queries is followed by its gate
+  bool shared = false, keys_are_values = false, value_norm = false;  // as in Heads of gpu_args.h
 };
-// q = the queries of x [rows, heads + 2·kv_heads, dim], normed and rotated; keys and values go into the
+// q [rows, heads, dim] = the queries of x [rows, heads + 2·kv_heads, dim], normed and rotated; keys and values go into the
 // rows of the caches that slots [rows] name; −1: into none.
 void heads(const at::Tensor &x, const HeadRule &r, const at::Tensor &slots, at::Tensor &kpool, at::Tensor &vpool, at::Tensor &q);
 
@@ -123,21 +124,24 @@ struct RowExperts {
 // Whether our kernels compute experts of rows x: what they take, and not so many rows that others are faster.
 bool takes_experts(const at::Tensor &x, int64_t experts, int64_t active, int64_t size);
 bool takes_choice(const at::Tensor &logits, const agt_router &how);
-// How many rows of an expert are computed together.
-constexpr int64_t kRowsOfExpert = 8 * kExpertTiles;
-// ids and shares by a router's logits; contexts, where it is defined: int32 [rows], and a row with 0 has no experts.
-void choose_experts(const at::Tensor &logits, const at::Tensor &correction, const at::Tensor &contexts, const agt_router &how, bool round,
-                    RowExperts &to);
+// ids and shares by a router's logits. Where they are defined: correction and factors, float32 [experts], are added for the choice and
+// multiply shares; contexts is int32 [rows], and a row with 0 has no experts.
+struct Choosing {
+  at::Tensor correction, factors, contexts;
+  agt_router how;
+  bool round;  // shares, to bfloat16
+};
+void choose_experts(const at::Tensor &logits, const Choosing &c, RowExperts &to);
 void order_experts(RowExperts &of);
 // The matrices of experts and their biases [experts, n], or none: w [experts, n, k], by columns [experts, k, n].
 struct ExpertWeights {
   at::Tensor w, bias;
   bool columns;
-  Gating gating;
+  ExpertGating gating;
   double alpha, limit;
 };
-// y [pairs, n], or gated [pairs, n/2], of x [pairs / share, k].
-void expert_product(const at::Tensor &x, int64_t share, const ExpertWeights &w, const RowExperts &of, at::Tensor &y);
+// y [pairs, n], or gated [pairs, n/2], of x [pairs / pairs_per_row, k].
+void expert_product(const at::Tensor &x, int64_t pairs_per_row, const ExpertWeights &w, const RowExperts &of, at::Tensor &y);
 // y [rows, n] = Σ share·x [rows·active, n], and beside [rows, n], times the sigmoid of gate [rows, 1], where they are defined.
 void sum_experts(const at::Tensor &x, const RowExperts &of, const at::Tensor &beside, const at::Tensor &gate, at::Tensor &y);
 // y of rows x [T, h] whose experts and shares are given: ids int64 and weights [T, active].

@@ -9,7 +9,8 @@ namespace gpu {
 constexpr int kDecodeThreads = 128;
 constexpr int kReach = 256;         // graphs are recorded for contexts of this many positions, twice as many, …
 constexpr int kDecodeGroup = 4;     // query heads that a block computes at most: with eight too few blocks fit beside each other
-constexpr int kHeadSize = 256;      // of a head at most
+constexpr int kHeadPart = 256;      // of a head, that a warp reads at once
+constexpr int kHeadSize = 512;      // of a head at most
 constexpr int kRowThreads = 256;    // of a row that a whole block computes
 constexpr int kWarpRow = 256;       // rows up to here are normed by a warp
 constexpr int kShortRow = 1024;     // the gradients of rows up to here are a warp's
@@ -27,6 +28,8 @@ constexpr int kExpertThreads = 128; // of a product of experts
 constexpr int kExpertRows = 16;     // outputs that a block of it computes, of matrices by rows
 constexpr int kExpertColumns = 64;  // and by columns
 constexpr int kExpertTiles = 4;     // times eight rows of an expert are computed together
+constexpr int kRowsOfExpert = 8 * kExpertTiles;
+constexpr int kMostGroups = 32;     // of experts
 constexpr int kMostDelta = 256;     // numbers of a key or a value of the gated delta rule
 constexpr int kDeltaThreads = 512;
 constexpr int kSampleThreads = 512;
@@ -126,6 +129,7 @@ struct Product {
 struct ChooseExperts {
   const void *logits;       // T [rows, experts]
   const float *correction;  // [experts], or null: added for the choice alone
+  const float *factors;     // [experts], or null: shares are times those of their experts
   const int *contexts;      // [rows], or null: a row with 0 has no experts, but −1
   int *ids;                 // [rows, active]
   float *shares;            // [rows, active]
@@ -141,21 +145,20 @@ struct OrderExperts {
   int *first;         // [experts + 1]: where each expert's begin in `order`
   int *used;          // [1 + experts]: how many experts have pairs, and which
   int *order;         // [pairs]
-  long long pairs;
-  int experts;
+  int pairs, experts;
 };
 
-// y[p] = W·x[p / share] of the pairs p of each expert, with the expert's matrix. Grid: pieces of the outputs, as many experts
+// y[p] = W·x[p / pairs_per_row] of the pairs p of each expert, with the expert's matrix. Grid: pieces of the outputs, as many experts
 // as can be used.
-enum Gating { kNotGated, kSilu, kGelu, kClamped };
+enum ExpertGating { kNotGated, kSilu, kGelu, kClamped };
 struct ExpertProduct {
-  const void *x;                   // T [pairs / share, k]
+  const void *x;                   // T [pairs / pairs_per_row, k]
   const void *w;                   // T [experts, n, k]; by columns [experts, k, n]
   const void *bias;                // T [experts, n], or null
   const int *first, *used, *order; // of OrderExperts
   void *y;                         // T [pairs, n], gated [pairs, n/2]
   long long k, n;
-  int share, gating;               // by rows: kSilu and kGelu, of [gate, up]; by columns: kClamped, of gate, up, gate, …
+  int pairs_per_row, gating;       // by rows: kSilu and kGelu, of [gate, up]; by columns: kClamped, of gate, up, gate, …
   float alpha, limit;              // of kClamped
 };
 
@@ -167,13 +170,13 @@ struct SumExperts {
   const float *shares;
   void *y;                 // T [rows, n]
   long long rows, n;
-  int active;
+  int active, experts;
 };
 
 // The heads of a projection: those of queries and keys are normed and rotated, keys and values
 // go into the cache. A head is a warp's.
 struct Heads {
-  const void *x;                // T [rows, heads + 2·kv_heads, dim]; gated [rows, 2·heads + 2·kv_heads, dim]
+  const void *x;                // T [rows, heads + 2·kv_heads, dim]; see gated, shared and keys_are_values
   const void *bias;             // T, a row of x, or null: added first
   const void *q_norm, *k_norm;  // T [dim], or null: not normed
   const float *q_cos, *q_sin, *k_cos, *k_sin;  // [rows, half], or null: not rotated
@@ -184,6 +187,8 @@ struct Heads {
   long long rows;
   int heads, kv_heads, dim, half, neighbours;  // half: pairs that are rotated, of i and i + half, or of neighbours
   int gated;                    // each head of queries is followed by its gate, of which nothing is read
+  int shared, keys_are_values;  // x has queries alone; or values are the keys before their norm
+  int value_norm;               // values are normed, without weights
   float eps, offset;            // of the norms, see Norm
 };
 

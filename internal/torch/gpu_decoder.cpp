@@ -1,6 +1,6 @@
 //go:build libtorch
 
-// One step of a plain decoder on a device, from a token of each sequence to the one drawn
+// One step of a decoder on a device, from a token of each sequence to the one drawn
 // behind it: products by libtorch into memory that stays, and our kernels between them. On
 // CUDA a step is a graph, which is recorded for a number of rows and a length of contexts
 // and launched from then on with one call: what changes from step to step is in one piece
@@ -36,6 +36,7 @@ struct DeviceLayer {
   DeviceMixer mixer;                // in place of attention
   DeviceExperts experts;            // beside the MLP, if there is one
   Tensor mlp_gate;                  // [1, hidden]: what the MLP gives is times its sigmoid
+  Tensor output_scale, per_gate, per_projection, per_norm;  // of what stands behind the layer
   int64_t n_heads, dim;
   bool gelu;
   Look look;
@@ -92,7 +93,14 @@ struct DeviceDecoder {
   int64_t most_rows, most_blocks, block = 0;  // block: rows of one of the cache's
   Staging staging;
   Tensor x, other, y, h, qkv, q, attended, both, act, beside, beside_gate, convolved, logits, parts, sampled, drawn, host_drawn, host_chosen;
-  ExpertRoom experts;
+  ExpertBuffers experts;
+  struct PerLayer {  // the numbers that each layer has of a token; embed that is not defined: there are none
+    Tensor embed, projection, norm;
+    double scale;
+    bool gelu;
+    Tensor own, inputs, gate, both, act;  // to work in
+    int64_t size() const { return norm.size(0); }
+  } per;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<gpu::Graph>> graphs;  // by rows and the longest context
 
   at::Device device() const { return embed.device(); }
@@ -110,7 +118,7 @@ struct DeviceDecoder {
       else
         block = l.kpool.size(1);
     }
-    experts = ExpertRoom(with, most_rows, embed);
+    experts = ExpertBuffers(with, most_rows, embed);
     staging = Staging(most_rows, most_blocks, device());
     auto rows = [&](int64_t n) { return at::zeros({most_rows * n}, embed.options()); };
     x = rows(embed.size(1));
@@ -123,6 +131,13 @@ struct DeviceDecoder {
     act = rows(inner);
     beside = rows(with.empty() ? 0 : embed.size(1));
     beside_gate = rows(1);
+    if (per.embed.defined()) {
+      per.own = rows(per.embed.size(1));
+      per.inputs = rows(per.embed.size(1));
+      per.gate = rows(per.size());
+      per.both = rows(2 * per.size());
+      per.act = rows(per.size());
+    }
     convolved = rows(channels);
     logits = rows(head.size(0));
     other = rows(embed.size(1));
@@ -145,17 +160,24 @@ struct DeviceDecoder {
     return up;
   }
 
+  // The residual x, and the output y of the last sub-layer, which is not added yet.
+  struct Residual {
+    Tensor x, other, y, h;
+    bool adds, few;
+  };
+
+  enum class Gating { none, silu, gelu };
+
   void compute(int64_t n, int64_t longest) {
     auto rows = [&](const Tensor &t, int64_t wide) { return t.narrow(0, 0, n * wide).view({n, wide}); };
     auto p = staging.parts(staging.device_bytes, n);
     const int64_t hidden = embed.size(1);
     Residual s{rows(x, hidden), rows(other, hidden), rows(y, hidden), rows(h, hidden), false, use_own_products(n)};
     gpu::embed(embed, p.ids, embed_scale, s.x);
-    const Tensor none;
+    const Tensor none, inputs = per.embed.defined() ? inputs_of_layers(p.ids, s) : none;
     int64_t with_experts = 0;
     for (size_t i = 0; i < layers.size(); i++) {
       DeviceLayer &l = layers[i];
-      const int64_t inner = l.down.defined() ? l.down.size(1) : 0;
       Tensor projected = rows(qkv, l.qkv.size(0)), seen = rows(attended, l.o.size(1));
       project(s, i > 0 ? layers[i - 1].after_mlp : none, l.before_attention, l.qkv, l.qkv_bias, Gating::none, projected);
       if (l.mixer.conv.defined()) {
@@ -165,28 +187,78 @@ struct DeviceDecoder {
         attend(l, p, longest, projected, seen);
       }
       product(s.few, seen, l.o, l.o_bias, s.y);
-      const Gating gating = l.gelu ? Gating::gelu : Gating::silu;
-      Tensor act = rows(this->act, inner);
-      if (!l.experts.router.defined()) {
-        project(s, l.after_attention, l.before_mlp, l.gate_up, l.gate_up_bias, gating, act);
-        product(s.few, act, l.down, l.down_bias, s.y);
-        continue;
-      }
-      normed(true, l.after_attention, l.before_mlp, s.x, s.y, s.h);
-      Tensor beside = inner > 0 ? rows(this->beside, hidden) : none, gate = l.mlp_gate.defined() ? rows(beside_gate, 1) : none;
-      if (inner > 0) {
-        gated(s.few, s.h, l.gate_up, l.gate_up_bias, gating, act);
-        product(s.few, act, l.down, l.down_bias, beside);
-      }
-      if (gate.defined()) product(s.few, s.h, l.mlp_gate, none, gate);
-      experts.compute(l.experts, with_experts++, s.h, p.contexts, beside, gate, s.y,
-                      [&](const Tensor &x, const Tensor &w, const Tensor &bias, Tensor &to) { product(s.few, x, w, bias, to); });
+      feed_forward(l, p, s, with_experts);
+      if (l.output_scale.defined() || l.per_gate.defined()) end_layer(l, s, inputs.defined() ? inputs.select(1, int64_t(i)) : none);
     }
     Tensor z = rows(logits, head.size(0));
     project(s, layers.back().after_mlp, norm, head, none, Gating::none, z);
     if (!draws) return;
     Tensor to = drawn.narrow(0, 0, 2 * n);
     gpu::sample(z, p.how, sampled, to);
+  }
+
+  // y = the MLP, the experts, or both; with_experts counts the layers that have some.
+  void feed_forward(DeviceLayer &l, const Staging::Parts &p, Residual &s, int64_t &with_experts) {
+    const Gating gating = l.gelu ? Gating::gelu : Gating::silu;
+    const int64_t n = s.x.size(0), hidden = s.x.size(1), inner = l.down.defined() ? l.down.size(1) : 0;
+    auto rows = [&](const Tensor &t, int64_t wide) { return t.narrow(0, 0, n * wide).view({n, wide}); };
+    Tensor act = rows(this->act, inner);
+    const Tensor none;
+    const DeviceExperts &e = l.experts;
+    if (!e.router.defined()) {
+      project(s, l.after_attention, l.before_mlp, l.gate_up, l.gate_up_bias, gating, act);
+      return product(s.few, act, l.down, l.down_bias, s.y);
+    }
+    normed(true, l.after_attention, l.before_mlp, s.x, s.y, s.h);
+    Tensor beside = inner > 0 ? rows(this->beside, hidden) : none, gate = l.mlp_gate.defined() ? rows(beside_gate, 1) : none;
+    if (inner > 0) {
+      gated(s.few, s.h, l.gate_up, l.gate_up_bias, gating, act);
+      product(s.few, act, l.down, l.down_bias, beside);
+    }
+    if (gate.defined()) product(s.few, s.h, l.mlp_gate, none, gate);
+    auto multiply = [&](const Tensor &x, const Tensor &w, const Tensor &bias, Tensor &to) { product(s.few, x, w, bias, to); };
+    if (!e.router_norm.defined()) return experts.compute(e, with_experts++, s.h, s.h, p.contexts, beside, gate, s.y, multiply);
+    // The router and the experts have norms of their own of the residual stream.
+    Tensor by = rows(other, hidden);
+    gpu::rms_norm(s.x, nullptr, e.router_norm, nullptr, rms, by);
+    by.mul_(1 / std::sqrt(double(hidden)));
+    gpu::rms_norm(s.x, nullptr, e.before, nullptr, rms, s.h);
+    experts.compute(e, with_experts++, by, s.h, p.contexts, none, none, s.y, multiply);
+    gpu::rms_norm(s.y, nullptr, e.after, nullptr, rms, s.y);
+    gpu::rms_norm(beside, nullptr, e.after_mlp, nullptr, rms, beside);
+    s.y.add_(beside);
+  }
+
+  // The numbers that the layers have of the ids [n, layers, size]: perLayerInputs in package policy.
+  Tensor inputs_of_layers(const Tensor &ids, const Residual &s) {
+    const int64_t n = s.x.size(0), all = per.embed.size(1);
+    Tensor own = per.own.narrow(0, 0, n * all).view({n, all}), inputs = per.inputs.narrow(0, 0, n * all).view({n, all});
+    gpu::embed(per.embed, ids, per.scale, own);
+    product(s.few, s.x, per.projection, {}, inputs);
+    inputs.mul_(1 / std::sqrt(double(s.x.size(1))));
+    gpu::rms_norm(inputs, nullptr, per.norm, nullptr, rms, inputs);
+    inputs.add_(own).mul_(std::sqrt(.5));
+    return inputs.view({n, -1, per.size()});
+  }
+
+  // x behind a layer that has numbers of its own for the tokens, or a factor: `ended` in package policy.
+  void end_layer(const DeviceLayer &l, Residual &s, const Tensor &input) {
+    if (l.after_mlp.defined()) gpu::rms_norm(s.y, nullptr, l.after_mlp, nullptr, rms, s.y);
+    s.x.add_(s.y);
+    if (l.per_gate.defined()) {
+      const int64_t n = s.x.size(0), size = per.size();
+      Tensor gate = per.gate.narrow(0, 0, n * size).view({n, size}), both = per.both.narrow(0, 0, n * 2 * size).view({n, 2 * size}),
+             act = per.act.narrow(0, 0, n * size).view({n, size});
+      product(s.few, s.x, l.per_gate, {}, gate);
+      both.narrow(1, 0, size).copy_(gate);
+      both.narrow(1, size, size).copy_(input);
+      gpu::gate(both, per.gelu, act);
+      product(s.few, act, l.per_projection, {}, s.y);
+      gpu::rms_norm(s.y, nullptr, l.per_norm, nullptr, rms, s.y);
+      s.x.add_(s.y);
+    }
+    if (l.output_scale.defined()) s.x.mul_(l.output_scale);
+    s.adds = false;
   }
 
   // to = what attention gives of a projection, whose keys and values go into the cache.
@@ -204,18 +276,12 @@ struct DeviceDecoder {
     if (l.heads.gated) gpu::gate_heads(by_head, projected);
   }
 
-  // The residual x, and the output y of the last sub-layer, which is not added yet.
-  struct Residual {
-    Tensor x, other, y, h;
-    bool adds, few;
-  };
-
   // Whether a step of n rows takes our own products.
   bool use_own_products(int64_t n) const {
     if (n > gpu::kFewRows || residual_scale != 1 || !gpu::takes_few(n, embed.size(1), 2, embed.scalar_type())) return false;
     for (auto &l : layers)
       if (l.after_attention.defined() || l.after_mlp.defined() || !l.before_attention.defined() || !l.before_mlp.defined() || l.o.size(1) % 8 != 0 ||
-          l.gelu)
+          l.gelu || l.output_scale.defined() || l.per_gate.defined() || l.experts.router_norm.defined())
         return false;
     return true;
   }
@@ -225,8 +291,6 @@ struct DeviceDecoder {
     at::mm_out(to, x, w.t());
     if (bias.defined()) to.add_(bias);
   }
-
-  enum class Gating { none, silu, gelu };
 
   // to = the input projection of a sub-layer: the normed residual times a weight, gated or not.
   void project(Residual &s, const Tensor &after, const Tensor &before, const Tensor &w, const Tensor &bias, Gating gating, Tensor &to) {
@@ -365,6 +429,9 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
     d->rms = {m->eps, m->norm_offset};
     d->draws = draws != 0;
     d->records = records != 0;
+    if (m->per_layer_embed)
+      d->per = {tensor_of(m->per_layer_embed), tensor_of(m->per_layer_projection), tensor_of(m->per_layer_norm), m->per_layer_scale,
+                m->per_layer_gelu != 0, {}, {}, {}, {}, {}};
     d->most_rows = most_rows;
     d->most_blocks = most_blocks;
     for (int i = 0; i < n; i++) {
@@ -377,13 +444,15 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
       at::Tensor bias = tensor_of(l.qkv_bias), q_norm = tensor_of(l.q_norm), k_norm = tensor_of(l.k_norm), none;
       const bool all_heads = l.qk_norm == AGT_NORM_ALL_HEADS, recurrent = l.recurrent.conv != nullptr;
       agt::gpu::HeadRule rule{all_heads ? none : bias, all_heads ? none : q_norm, all_heads ? none : k_norm, of_queries, of_keys, {},
-                              l.rope >= 0 && m->pairs[l.rope] != 0, m->eps, m->norm_offset, l.gated != 0};
+                              l.rope >= 0 && m->pairs[l.rope] != 0, m->eps, m->norm_offset, l.gated != 0,
+                              l.shared != 0, l.keys_are_values != 0, l.value_norm != 0};
       at::Tensor sinks = l.sinks ? tensor_of(l.sinks).to(at::kFloat).contiguous() : at::Tensor();
       d->layers.push_back({tensor_of(l.after_attention), tensor_of(l.before_attention), tensor_of(l.before_mlp), tensor_of(l.after_mlp),
                            tensor_of(l.kpool), tensor_of(l.vpool), tensor_of(l.qkv), tensor_of(l.o), tensor_of(l.o_bias), tensor_of(l.gate_up),
                            tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule, all_heads || recurrent ? bias : none,
                            all_heads ? q_norm : none, all_heads ? k_norm : none, agt::DeviceMixer(l.recurrent, m->eps),
-                           agt::DeviceExperts(l.experts), tensor_of(l.mlp_gate), l.heads, l.dim, l.gelu != 0, {l.window, l.scale, sinks}});
+                           agt::DeviceExperts(l.experts), tensor_of(l.mlp_gate), tensor_of(l.output_scale), tensor_of(l.per_layer_gate),
+                           tensor_of(l.per_layer_projection), tensor_of(l.per_layer_norm), l.heads, l.dim, l.gelu != 0, {l.window, l.scale, sinks}});
     }
     d->allocate_buffers();
     *out = d.release();

@@ -15,7 +15,7 @@ import (
 	"unsafe"
 )
 
-// DeviceDecoder computes a step of a plain decoder on a device in one call, from a token of each
+// DeviceDecoder computes a step of a decoder on a device in one call, from a token of each
 // sequence to the one drawn behind it; gpu_decoder.cpp says how. It is not safe for concurrent
 // use.
 type DeviceDecoder struct {
@@ -37,6 +37,8 @@ const (
 	MaxDeviceActive  = 32
 )
 
+const maxDeviceGroups = 32 // of a layer's experts
+
 // deviceRowsOfExpert is for how many rows of an expert our kernels read its weights once. Of more rows libtorch's products are
 // used.
 const deviceRowsOfExpert = 32
@@ -55,13 +57,14 @@ func (s *Scope) takesOnDevice(l DecoderLayer) (rows int, ok bool) {
 	if !e.Router.Defined() {
 		return math.MaxInt, true
 	}
-	down := e.Of.Down // [experts·hidden, size]
+	shape := s.Shape(e.Of.Down) // [experts·hidden, size], or of three dimensions
+	size := shape[len(shape)-1]
 	if e.Clamped != nil {
-		down = e.Clamped.Down // [experts, size, hidden]
+		size = s.Shape(e.Clamped.Down)[1] // [experts, size, hidden]
 	}
 	count := int(s.Shape(e.Router)[0])
 	return deviceRowsOfExpert * count / int(e.How.Active),
-		s.Shape(down)[1]%8 == 0 && count <= MaxDeviceExperts && e.How.Active <= MaxDeviceActive
+		size%8 == 0 && count <= MaxDeviceExperts && e.How.Active <= MaxDeviceActive && e.How.Groups <= maxDeviceGroups
 }
 
 // NewDeviceDecoder makes one; nil where the device has no kernels of ours, or they do not take the model's
@@ -70,11 +73,17 @@ func (s *Scope) NewDeviceDecoder(m DecoderModel, layers []DecoderLayer, how Devi
 	if !s.ok("decoder", m.Embed, m.Norm, m.Head) || len(layers) == 0 || C.agt_gpu_has(m.Embed.p) == 0 || s.Shape(m.Embed)[1]%8 != 0 {
 		return nil
 	}
+	if n := m.PerLayer.Norm; n.Defined() && s.Shape(n)[0]%8 != 0 {
+		return nil
+	}
+	var active int64
 	for _, l := range layers {
 		rows, ok := s.takesOnDevice(l)
-		if how.Rows = min(how.Rows, rows); !ok || how.Rows < 1 {
+		own := l.Experts.How.Active
+		if how.Rows = min(how.Rows, rows); !ok || how.Rows < 1 || own > 0 && active > 0 && own != active {
 			return nil
 		}
+		active = max(active, own)
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -90,7 +99,7 @@ func (s *Scope) NewDeviceDecoder(m DecoderModel, layers []DecoderLayer, how Devi
 }
 
 // MaxDeviceHead is the size of the largest head that our kernels on a device take.
-const MaxDeviceHead = 256
+const MaxDeviceHead = 512
 
 // Close lets the tensors go.
 func (d *DeviceDecoder) Close() {

@@ -14,6 +14,7 @@ namespace agt {
 // The experts of a layer; a router that is not defined: there are none.
 struct DeviceExperts {
   at::Tensor router, bias, correction;  // float32 where shares are sigmoids of it; of the logits; of the choice
+  at::Tensor router_norm, before, after_mlp, after, factors;  // of agt_decoder_experts
   agt_router how;
   gpu::ExpertWeights inner, outer;
 
@@ -24,13 +25,15 @@ struct DeviceExperts {
     if (how.sigmoid) router = router.to(at::kFloat);
     bias = tensor_of(e.router_bias);
     if (e.correction) correction = tensor_of(e.correction).to(at::kFloat).contiguous();
+    router_norm = tensor_of(e.router_norm), before = tensor_of(e.before), after_mlp = tensor_of(e.after_mlp), after = tensor_of(e.after);
+    if (e.factors) factors = tensor_of(e.factors).to(at::kFloat).contiguous();
     const int64_t n = router.size(0);
     const bool clamped = e.clamped != 0;
     auto matrices = [&](agt_tensor w) {
       at::Tensor t = tensor_of(w);
-      return clamped ? t : t.view({n, t.size(0) / n, t.size(1)});
+      return t.dim() == 3 ? t : t.view({n, t.size(0) / n, t.size(1)});
     };
-    const gpu::Gating gating = clamped ? gpu::kClamped : e.gelu ? gpu::kGelu : gpu::kSilu;
+    const gpu::ExpertGating gating = clamped ? gpu::kClamped : e.gelu ? gpu::kGelu : gpu::kSilu;
     inner = {matrices(e.gate_up), tensor_of(e.gate_up_bias), clamped, gating, e.alpha, e.limit};
     outer = {matrices(e.down), tensor_of(e.down_bias), clamped, gpu::kNotGated, 0, 0};
   }
@@ -38,11 +41,11 @@ struct DeviceExperts {
   int64_t size() const { return outer.w.size(outer.columns ? 1 : 2); }
 };
 
-// What the experts of a step work in. The ids of all layers stay until the next step.
-class ExpertRoom {
+// The buffers of a step's experts. The ids of all layers stay until the next step.
+class ExpertBuffers {
  public:
-  ExpertRoom() = default;
-  ExpertRoom(const std::vector<const DeviceExperts *> &layers, int64_t rows, const at::Tensor &embed) : layers_(int64_t(layers.size())) {
+  ExpertBuffers() = default;
+  ExpertBuffers(const std::vector<const DeviceExperts *> &layers, int64_t rows, const at::Tensor &embed) : layers_(int64_t(layers.size())) {
     if (layers.empty()) return;
     int64_t count = 0, size = 0;
     for (auto *e : layers) {
@@ -61,22 +64,23 @@ class ExpertRoom {
     each_ = at::empty({pairs * hidden}, embed.options());
   }
 
-  // y = what the experts of the k-th layer that has some give of rows h, and beside, gated or not, where they are defined.
-  // product(x, w, bias, y) multiplies.
+  // y = what the experts of the k-th layer that has some give of rows h, chosen by what the router gives of rows `by`, and
+  // beside, gated or not, where they are defined. product(x, w, bias, y) multiplies.
   template <class F>
-  void compute(const DeviceExperts &e, int64_t k, const at::Tensor &h, const at::Tensor &contexts, const at::Tensor &beside,
-               const at::Tensor &gate, at::Tensor &y, F product) {
+  void compute(const DeviceExperts &e, int64_t k, const at::Tensor &by, const at::Tensor &h, const at::Tensor &contexts,
+               const at::Tensor &beside, const at::Tensor &gate, at::Tensor &y, F product) {
     auto part = [](const at::Tensor &t, int64_t rows, int64_t wide) { return t.narrow(0, 0, rows * wide).view({rows, wide}); };
     const int64_t n = h.size(0), hidden = h.size(1), pairs = n * active_;
     at::Tensor z;
     if (e.how.sigmoid && h.scalar_type() != at::kFloat) {
       at::Tensor in = part(wide_, n, hidden);
-      in.copy_(h);
+      in.copy_(by);
       z = part(wide_logits_, n, e.count());
       at::mm_out(z, in, e.router.t());
+      if (e.bias.defined()) z.add_(e.bias);
     } else {
       z = part(logits_, n, e.count());
-      product(h, e.router, e.bias, z);
+      product(by, e.router, e.bias, z);
     }
     gpu::RowExperts of;
     of.ids = ids.narrow(0, k * pairs, pairs).view({n, active_});
@@ -84,7 +88,7 @@ class ExpertRoom {
     of.first = of_.first.narrow(0, 0, e.count() + 1);
     of.used = of_.used.narrow(0, 0, e.count() + 1);
     of.order = of_.order.narrow(0, 0, pairs);
-    gpu::choose_experts(z, e.correction, contexts, e.how, h.scalar_type() == at::kBFloat16, of);
+    gpu::choose_experts(z, {e.correction, e.factors, contexts, e.how, h.scalar_type() == at::kBFloat16}, of);
     gpu::order_experts(of);
     at::Tensor act = part(act_, pairs, e.size()), each = part(each_, pairs, hidden);
     gpu::expert_product(h, active_, e.inner, of, act);

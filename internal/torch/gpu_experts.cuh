@@ -10,7 +10,7 @@ struct Choice {
   float value, share;
   int at;  // −1: none
 };
-// The larger value, and of values that are not the one before the other the first: both orders give the same one.
+// The larger value; of equal ones, and of NaNs, the lower number. The order of the arguments does not matter.
 __device__ inline Choice better(Choice a, Choice b) {
   if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
   return a.value > b.value || (!(b.value > a.value) && a.at < b.at) ? a : b;
@@ -89,19 +89,22 @@ __device__ void choose_experts(const ChooseExperts &a) {
   float share = own.share;
   if (a.normalise) share /= sum;
   share *= a.scale;
+  if (a.factors) share *= a.factors[own.at];
   ids[lane] = own.at;
   shares[lane] = a.round ? wide(narrow<bf16>(share)) : share;
 }
 
 // A thread is an expert's.
 __device__ inline void order_experts(const OrderExperts &a) {
+  __shared__ short ids[kRowsOfExpert * kMostExperts];
   __shared__ unsigned char has[kMostExperts];
-  const int e = threadIdx.x;
+  const int e = threadIdx.x, pairs = a.pairs;
   int at = 0, own = 0, rank = 0;
-  for (i64 i = 0; i < a.pairs; i++) {
-    const int id = a.ids[i];
-    at += id >= 0 && id < e;
-    own += id == e;
+  for (int i = e; i < pairs; i += blockDim.x) ids[i] = short(a.ids[i]);
+  __syncthreads();
+  for (int i = 0; i < pairs; i++) {
+    at += ids[i] >= 0 && ids[i] < e;
+    own += ids[i] == e;
   }
   has[e] = e < a.experts && own > 0;
   __syncthreads();
@@ -114,30 +117,37 @@ __device__ inline void order_experts(const OrderExperts &a) {
   }
   if (own == 0) return;
   a.used[1 + rank] = e;
-  for (i64 i = 0; i < a.pairs; i++)
-    if (a.ids[i] == e) a.order[at++] = int(i);
+  for (int i = 0; i < pairs; i++)
+    if (ids[i] == e) a.order[at++] = i;
 }
 
 // ---- products ------------------------------------------------------------------------------
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr bool kHasMultiply = false;  // of bfloat16
+#else
+constexpr bool kHasMultiply = true;
+#endif
+
 // c += A·B of 16 × 16 and 16 × 8 numbers (PTX ISA, mma.m16n8k16). Lane 4·g + t has of A the rows g and g + 8, each at
 // columns 2t, 2t + 1 and 2t + 8, 2t + 9: a[0] to a[3] are row g, row g + 8, row g, row g + 8. Of B it has the same rows of
 // column g, and of c the rows g and g + 8 of columns 2t and 2t + 1.
 __device__ inline void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
+#elif !defined(__CUDA_ARCH__)
   blocks::multiply(c, a, b0, b1);
-#endif
+#endif  // before compute capability 8.0 nothing calls it: kHasMultiply
 }
 
 // What a product gives of one output, of sums in float32.
 template <class T>
 __device__ inline T gated(const ExpertProduct &a, float g, float u) {
   if (a.gating != kClamped) return narrow<T>((a.gating == kGelu ? gelu(rounded<T>(g)) : silu(rounded<T>(g))) * rounded<T>(u));
-  g = min(rounded<T>(g), a.limit);
-  u = max(min(rounded<T>(u), a.limit), -a.limit);
+  g = rounded<T>(g), u = rounded<T>(u);
+  g = g > a.limit ? a.limit : g;  // NaNs stay
+  u = u > a.limit ? a.limit : u < -a.limit ? -a.limit : u;
   return narrow<T>((u + 1) * (g / (1 + expf(-a.alpha * g))));
 }
 
@@ -152,10 +162,9 @@ __device__ inline Pairs pairs_of(const ExpertProduct &a) {
   return {e, a.first[e + 1] - from, a.order + from};
 }
 
-// The two outputs that a lane has of one tile: two of one row of x, at `first` of y's row and behind it, or the gated one
-// of both.
+// Two outputs of one row of x, which go to `first` and `second` of y's row, or the gated one of both.
 template <class T>
-__device__ inline void give(const ExpertProduct &a, const Pairs &of, int index, i64 first, i64 second, float x, float y) {
+__device__ inline void store_outputs(const ExpertProduct &a, const Pairs &of, int index, i64 first, i64 second, float x, float y) {
   if (index >= of.count) return;
   const bool both = a.gating != kNotGated;
   if (a.bias) {
@@ -187,10 +196,7 @@ __device__ inline PieceOfRows piece_of_rows(const ExpertProduct &a, int i) {
 static_assert(kExpertTiles == kExpertThreads / 32, "a warp adds up a tile");
 constexpr int kExpertWarps = kExpertThreads / 32;
 
-template <class T>
-__device__ void expert_rows(const ExpertProduct &a);
-template <>
-__device__ void expert_rows<bf16>(const ExpertProduct &a) {
+__device__ inline void expert_rows_by_tiles(const ExpertProduct &a) {
   __shared__ float sums[kExpertWarps][kExpertTiles][4][32];
   const Pairs of = pairs_of(a);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -202,22 +208,32 @@ __device__ void expert_rows<bf16>(const ExpertProduct &a) {
 #pragma unroll
     for (int i = 0; i < kExpertTiles; i++) {
       const int index = done + 8 * i + g;
-      rows[i] = index < of.count ? x + i64(of.order[index] / a.share) * a.k : nullptr;
+      rows[i] = index < of.count ? x + i64(of.order[index] / a.pairs_per_row) * a.k : nullptr;
       for (int j = 0; j < 4; j++) acc[i][j] = 0;
     }
-#pragma unroll 4
-    for (i64 from = warp * 32; from < a.k; from += kExpertWarps * 32) {
-      const i64 at = from + 8 * t;
-      const bool in = at < a.k;
-      const Packed none{}, p = in && r.first < a.n ? load_packed(w + r.first * a.k + at) : none,
-                          q = in && r.second < a.n ? load_packed(w + r.second * a.k + at) : none;
+    constexpr int early = 2, step = kExpertWarps * 32;  // steps whose weights are read in advance
+    Packed p[early], q[early];
+    auto fetch = [&](int j, i64 from) {
+      const bool in = from + 8 * t < a.k;
+      p[j] = in && r.first < a.n ? load_packed(w + r.first * a.k + from + 8 * t) : Packed{};
+      q[j] = in && r.second < a.n ? load_packed(w + r.second * a.k + from + 8 * t) : Packed{};
+    };
 #pragma unroll
-      for (int i = 0; i < kExpertTiles; i++) {
-        if (done + 8 * i >= of.count) break;
-        const Packed v = in && rows[i] ? load_packed(rows[i] + at) : none;
-        // Columns of A are rows of B in any order, as long as it is the same.
-        multiply(acc[i], {p.words[0], q.words[0], p.words[1], q.words[1]}, v.words[0], v.words[1]);
-        multiply(acc[i], {p.words[2], q.words[2], p.words[3], q.words[3]}, v.words[2], v.words[3]);
+    for (int j = 0; j < early; j++) fetch(j, warp * 32 + j * step);
+    for (i64 base = warp * 32; base < a.k; base += early * step) {
+#pragma unroll
+      for (int j = 0; j < early; j++) {
+        const i64 from = base + j * step, at = from + 8 * t;
+        const Packed u = p[j], v = q[j];
+        fetch(j, from + early * step);
+#pragma unroll
+        for (int i = 0; i < kExpertTiles; i++) {
+          if (done + 8 * i >= of.count) break;
+          const Packed b = at < a.k && rows[i] ? load_packed(rows[i] + at) : Packed{};
+          // Columns of A are rows of B in any order, as long as it is the same.
+          multiply(acc[i], {u.words[0], v.words[0], u.words[1], v.words[1]}, b.words[0], b.words[1]);
+          multiply(acc[i], {u.words[2], v.words[2], u.words[3], v.words[3]}, b.words[2], b.words[3]);
+        }
       }
     }
 #pragma unroll
@@ -227,47 +243,52 @@ __device__ void expert_rows<bf16>(const ExpertProduct &a) {
     float all[4] = {0, 0, 0, 0};
     for (int part = 0; part < kExpertWarps; part++)
       for (int j = 0; j < 4; j++) all[j] += sums[part][warp][j][lane];
-    for (int j = 0; j < 2; j++) give<bf16>(a, of, done + 8 * warp + 2 * t + j, r.first, r.second, all[j], all[2 + j]);
+    for (int j = 0; j < 2; j++) store_outputs<bf16>(a, of, done + 8 * warp + 2 * t + j, r.first, r.second, all[j], all[2 + j]);
     __syncthreads();
   }
 }
 
-// In float32 a warp takes one pair of outputs after the other, for one row of x after the other.
-template <>
-__device__ void expert_rows<float>(const ExpertProduct &a) {
+// Without such products a warp takes one pair of outputs after the other, for one row of x after the other.
+template <class T>
+__device__ inline void expert_rows_by_warps(const ExpertProduct &a) {
   const Pairs of = pairs_of(a);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const float *w = static_cast<const float *>(a.w) + i64(of.expert) * a.n * a.k;
+  const T *w = static_cast<const T *>(a.w) + i64(of.expert) * a.n * a.k;
   for (int i = warp; i < kExpertRows / 2; i += kExpertWarps) {
     const PieceOfRows r = piece_of_rows(a, i);
     if (r.first >= a.n) continue;
-    const float *p = w + r.first * a.k, *q = w + (r.second < a.n ? r.second : r.first) * a.k;
+    const T *p = w + r.first * a.k, *q = w + (r.second < a.n ? r.second : r.first) * a.k;
     for (int index = 0; index < of.count; index++) {
-      const float *x = static_cast<const float *>(a.x) + i64(of.order[index] / a.share) * a.k;
+      const T *x = static_cast<const T *>(a.x) + i64(of.order[index] / a.pairs_per_row) * a.k;
       float one = 0, two = 0;
       for (i64 at = lane; at < a.k; at += 32) {
-        one += p[at] * x[at];
-        two += q[at] * x[at];
+        one += wide(p[at]) * wide(x[at]);
+        two += wide(q[at]) * wide(x[at]);
       }
       one = warp_reduce(one, Add());
       two = warp_reduce(two, Add());
-      if (lane == 0) give<float>(a, of, index, r.first, r.second, one, two);
+      if (lane == 0) store_outputs<T>(a, of, index, r.first, r.second, one, two);
     }
   }
+}
+
+template <class T>
+__device__ void expert_rows(const ExpertProduct &a) {
+  if constexpr (kHasMultiply && sizeof(T) == 2)
+    expert_rows_by_tiles(a);
+  else
+    expert_rows_by_warps<T>(a);
 }
 
 // Outputs that are columns of the matrix: two neighbours go together, two outputs, or gate and up of one.
 __device__ inline u32 low_halves(u32 a, u32 b) { return (a & 0xffffu) | b << 16; }
 __device__ inline u32 high_halves(u32 a, u32 b) { return a >> 16 | (b & 0xffff0000u); }
 
-struct alignas(8) Half {  // four values of bfloat16, read at once
+struct alignas(8) FourBf16 {  // four values of bfloat16, read at once
   u32 words[2];
 };
 
-template <class T>
-__device__ void expert_columns(const ExpertProduct &a);
-template <>
-__device__ void expert_columns<bf16>(const ExpertProduct &a) {
+__device__ inline void expert_columns_by_tiles(const ExpertProduct &a) {
   __shared__ float sums[kExpertWarps][kExpertTiles][4][4][32];
   const Pairs of = pairs_of(a);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -279,21 +300,24 @@ __device__ void expert_columns<bf16>(const ExpertProduct &a) {
 #pragma unroll
     for (int i = 0; i < kExpertTiles; i++) {
       const int index = done + 8 * i + g;
-      rows[i] = index < of.count ? x + i64(of.order[index] / a.share) * a.k : nullptr;
+      rows[i] = index < of.count ? x + i64(of.order[index] / a.pairs_per_row) * a.k : nullptr;
       for (int j = 0; j < 16; j++) acc[i][j / 4][j % 4] = 0;
     }
-#pragma unroll 2
-    for (i64 from = warp * 16; from < a.k; from += kExpertWarps * 16) {
-      const i64 at = from + 4 * t;  // the lane's rows of W, and numbers of x
-      const bool in = at < a.k;
-      const Packed none{};
-      Packed p[4];
+    constexpr int step = kExpertWarps * 16;
+    Packed next[4];  // the lane's rows of W of the next step
+    auto fetch = [&](i64 at) {
 #pragma unroll
-      for (int j = 0; j < 4; j++) p[j] = in && column < a.n ? load_packed(w + (at + j) * a.n + column) : none;
+      for (int j = 0; j < 4; j++) next[j] = at < a.k && column < a.n ? load_packed(w + (at + j) * a.n + column) : Packed{};
+    };
+    fetch(warp * 16 + 4 * t);
+    for (i64 from = warp * 16; from < a.k; from += step) {
+      const i64 at = from + 4 * t;  // the lane's rows of W, and numbers of x
+      const Packed p[4] = {next[0], next[1], next[2], next[3]};
+      fetch(at + step);
 #pragma unroll
       for (int i = 0; i < kExpertTiles; i++) {
         if (done + 8 * i >= of.count) break;
-        const Half v = in && rows[i] ? *reinterpret_cast<const Half *>(rows[i] + at) : Half{};
+        const FourBf16 v = at < a.k && rows[i] ? *reinterpret_cast<const FourBf16 *>(rows[i] + at) : FourBf16{};
 #pragma unroll
         for (int j = 0; j < 4; j++)
           multiply(acc[i][j], {low_halves(p[0].words[j], p[1].words[j]), high_halves(p[0].words[j], p[1].words[j]),
@@ -309,27 +333,27 @@ __device__ void expert_columns<bf16>(const ExpertProduct &a) {
       for (int part = 0; part < kExpertWarps; part++)
         for (int j = 0; j < 4; j++) all[j] += sums[part][warp][i][j][lane];
       const i64 first = column + 2 * i;
-      for (int j = 0; j < 2; j++) give<bf16>(a, of, done + 8 * warp + 2 * t + j, first, first + 1, all[j], all[2 + j]);
+      for (int j = 0; j < 2; j++) store_outputs<bf16>(a, of, done + 8 * warp + 2 * t + j, first, first + 1, all[j], all[2 + j]);
     }
     __syncthreads();
   }
 }
 
-// In float32 a lane has two columns, and the warps share their numbers.
-template <>
-__device__ void expert_columns<float>(const ExpertProduct &a) {
+// Without such products a lane has two columns, and the warps share their numbers.
+template <class T>
+__device__ inline void expert_columns_by_warps(const ExpertProduct &a) {
   static_assert(kExpertColumns == 64, "two columns a lane");
   __shared__ float sums[kExpertWarps][2][32];
   const Pairs of = pairs_of(a);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const i64 column = i64(blockIdx.x) * kExpertColumns + 2 * lane;
-  const float *w = static_cast<const float *>(a.w) + i64(of.expert) * a.k * a.n;
+  const T *w = static_cast<const T *>(a.w) + i64(of.expert) * a.k * a.n;
   for (int index = 0; index < of.count; index++) {
-    const float *x = static_cast<const float *>(a.x) + i64(of.order[index] / a.share) * a.k;
+    const T *x = static_cast<const T *>(a.x) + i64(of.order[index] / a.pairs_per_row) * a.k;
     float one = 0, two = 0;
     for (i64 at = warp; at < a.k && column < a.n; at += kExpertWarps) {
-      one += w[at * a.n + column] * x[at];
-      two += w[at * a.n + column + 1] * x[at];
+      one += wide(w[at * a.n + column]) * wide(x[at]);
+      two += wide(w[at * a.n + column + 1]) * wide(x[at]);
     }
     sums[warp][0][lane] = one;
     sums[warp][1][lane] = two;
@@ -339,10 +363,18 @@ __device__ void expert_columns<float>(const ExpertProduct &a) {
         one += sums[part][0][lane];
         two += sums[part][1][lane];
       }
-      give<float>(a, of, index, column, column + 1, one, two);
+      store_outputs<T>(a, of, index, column, column + 1, one, two);
     }
     __syncthreads();
   }
+}
+
+template <class T>
+__device__ void expert_columns(const ExpertProduct &a) {
+  if constexpr (kHasMultiply && sizeof(T) == 2)
+    expert_columns_by_tiles(a);
+  else
+    expert_columns_by_warps<T>(a);
 }
 
 // ---- the sum -------------------------------------------------------------------------------
@@ -354,7 +386,7 @@ __device__ void sum_experts(const SumExperts &a) {
   float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
   for (int i = 0; i < a.active; i++) {
     const i64 pair = row * a.active + i;
-    if (a.ids[pair] < 0) continue;
+    if (a.ids[pair] < 0 || a.ids[pair] >= a.experts) continue;
     const Eight<T> v = load(static_cast<const T *>(a.x) + pair * a.n + at % a.n);
     for (int j = 0; j < 8; j++) sum[j] += a.shares[pair] * wide(v.v[j]);
   }

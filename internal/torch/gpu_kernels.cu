@@ -26,12 +26,14 @@
   AGT_KERNEL(name##_f32, threads, args, call<float>)           \
   AGT_KERNEL(name##_bf16, threads, args, call<agt::gpu::bf16>)
 #define AGT_COMMA ,
-#define AGT_DECODE(g)                                                 \
-  AGT_EARLY(decode##g##_f32, 128, Decode, decode<float AGT_COMMA g>) \
-  AGT_EARLY(decode##g##_bf16, 128, Decode, decode<agt::gpu::bf16 AGT_COMMA g>)
-AGT_DECODE(1)
-AGT_DECODE(2)
-AGT_DECODE(4)
+#define AGT_DECODE(name, g, parts)                                                     \
+  AGT_EARLY(name##_f32, 128, Decode, decode<float AGT_COMMA g AGT_COMMA parts>) \
+  AGT_EARLY(name##_bf16, 128, Decode, decode<agt::gpu::bf16 AGT_COMMA g AGT_COMMA parts>)
+AGT_DECODE(decode1, 1, 1)
+AGT_DECODE(decode2, 2, 1)
+AGT_DECODE(decode4, 4, 1)
+AGT_DECODE(long_decode1, 1, 2)
+AGT_DECODE(long_decode2, 2, 2)
 AGT_BOTH(combine, 128, Decode, combine)
 AGT_BOTH(embed, 128, Embed, embed)
 AGT_BOTH(gate, 128, Gate, gate)
@@ -47,8 +49,10 @@ AGT_BOTH(norm_rows_gradient, 256, NormGradient, norm_rows_gradient)
 AGT_BOTH(norm_long_gradient, 256, NormGradient, norm_long_gradient)
 AGT_BOTH(gate_gradient, 128, GateGradient, gate_gradient)
 AGT_BOTH(turn, 128, Turn, turn)
-AGT_EARLY(heads_f32, 128, Heads, heads<float>)
-AGT_EARLY(heads_bf16, 128, Heads, heads<agt::gpu::bf16>)
+AGT_EARLY(heads_f32, 128, Heads, heads<float AGT_COMMA 1>)
+AGT_EARLY(heads_bf16, 128, Heads, heads<agt::gpu::bf16 AGT_COMMA 1>)
+AGT_EARLY(long_heads_f32, 128, Heads, heads<float AGT_COMMA 2>)
+AGT_EARLY(long_heads_bf16, 128, Heads, heads<agt::gpu::bf16 AGT_COMMA 2>)
 AGT_BOTH(choose_experts, 128, ChooseExperts, choose_experts)
 AGT_KERNEL(order_experts, 512, OrderExperts, order_experts)
 AGT_BOTH(expert_rows, 128, ExpertProduct, expert_rows)

@@ -196,65 +196,81 @@ __device__ void product(const Product &a) {
 }
 
 // ---- heads -------------------------------------------------------------------------------
-template <class T>
+// A lane has P times eight values of a head.
+template <class T, int P>
 __device__ void heads(const Heads &a) {
-  __shared__ float whole[kDecodeThreads / 32][kHeadSize];
-  const int lane = threadIdx.x % 32, all = a.heads + 2 * a.kv_heads;
+  __shared__ float whole[kDecodeThreads / 32][P * kHeadPart];
+  const int lane = threadIdx.x % 32, all = a.heads + (a.shared ? 0 : 2 * a.kv_heads);
   const i64 at = i64(blockIdx.x) * (kDecodeThreads / 32) + threadIdx.x / 32;
   if (at >= a.rows * all) return await_last();
   const i64 row = at / all;
-  const int head = int(at % all), from = lane * 8;
-  const bool has = from < a.dim, query = head < a.heads, value = head >= a.heads + a.kv_heads;
-  const i64 place = !a.gated ? head : query ? 2 * head : a.heads + head;  // in a row of x
+  const int head = int(at % all), of_queries = a.gated ? 2 * a.heads : a.heads;
+  const int stored = of_queries + (a.shared ? 0 : a.keys_are_values ? a.kv_heads : 2 * a.kv_heads);
+  const bool query = head < a.heads, value = head >= a.heads + a.kv_heads;
+  const i64 place = query ? (a.gated ? 2 * head : head) : of_queries + head - a.heads - (value && a.keys_are_values ? a.kv_heads : 0);
+  auto from = [&](int p) { return p * kHeadPart + lane * 8; };
+  auto has = [&](int p) { return from(p) < a.dim; };
   // All that no kernel of the step writes is asked for before the last one has ended.
-  Eight<T> b{}, f{}, x{};
-  if (has && a.bias) b = load(static_cast<const T *>(a.bias) + place * a.dim + from);
+  Eight<T> b[P]{}, f[P]{}, x[P]{};
   const T *w = static_cast<const T *>(value ? nullptr : query ? a.q_norm : a.k_norm);
-  if (has && w) f = load(w + from);
+#pragma unroll
+  for (int p = 0; p < P; p++) {
+    if (has(p) && a.bias) b[p] = load(static_cast<const T *>(a.bias) + place * a.dim + from(p));
+    if (has(p) && w) f[p] = load(w + from(p));
+  }
   const float *c = value ? nullptr : query ? a.q_cos : a.k_cos, *s = query ? a.q_sin : a.k_sin;
   const i64 slot = query ? 0 : a.slots[row];
-  float cosine[8], sine[8];
+  float cosine[8 * P], sine[8 * P];
   if (c) {
     const i64 turn = (a.positions ? a.positions[row] : row) * a.half;
-    for (int j = 0; j < 8; j++) {
-      const int i = from + j;
+#pragma unroll
+    for (int j = 0; j < 8 * P; j++) {
+      const int i = from(j / 8) + j % 8;
       const i64 pair = turn + (a.neighbours ? i / 2 : i < a.half ? i : i - a.half);
       cosine[j] = i < 2 * a.half ? c[pair] : 1;
       sine[j] = i < 2 * a.half ? s[pair] : 0;
     }
   }
   await_last();
-  if (has) x = load(static_cast<const T *>(a.x) + (row * (a.gated ? all + a.heads : all) + place) * a.dim + from);
-  if (has && a.bias)
-    for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) + wide(b.v[j]));
-  if (w) {
+#pragma unroll
+  for (int p = 0; p < P; p++) {
+    if (has(p)) x[p] = load(static_cast<const T *>(a.x) + (row * stored + place) * a.dim + from(p));
+    if (has(p) && a.bias)
+      for (int j = 0; j < 8; j++) x[p].v[j] = narrow<T>(wide(x[p].v[j]) + wide(b[p].v[j]));
+  }
+  if (w || (value && a.value_norm)) {
     float squares = 0;
-    for (int j = 0; j < 8; j++) squares += wide(x.v[j]) * wide(x.v[j]);
+#pragma unroll
+    for (int p = 0; p < P; p++)
+      for (int j = 0; j < 8; j++) squares += wide(x[p].v[j]) * wide(x[p].v[j]);
     const float inverse = 1 / sqrtf(warp_reduce(squares, Add()) / float(a.dim) + a.eps);
-    for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) * inverse * (a.offset + wide(f.v[j])));
+#pragma unroll
+    for (int p = 0; p < P; p++)
+      for (int j = 0; j < 8; j++) x[p].v[j] = narrow<T>(wide(x[p].v[j]) * inverse * (a.offset + (w ? wide(f[p].v[j]) : 1)));
   }
   if (c) {
     float *h = whole[threadIdx.x / 32];
-    if (has)
-      for (int j = 0; j < 8; j++) h[from + j] = wide(x.v[j]);
+#pragma unroll
+    for (int p = 0; p < P; p++)
+      if (has(p))
+        for (int j = 0; j < 8; j++) h[from(p) + j] = wide(x[p].v[j]);
     __syncwarp();
-    for (int j = 0; j < 8; j++) {
-      const int i = from + j;
+#pragma unroll
+    for (int j = 0; j < 8 * P; j++) {
+      const int i = from(j / 8) + j % 8;
       if (i >= 2 * a.half) break;
       const bool first = a.neighbours ? i % 2 == 0 : i < a.half;
       const int apart = a.neighbours ? 1 : a.half;
       const float other = first ? -h[i + apart] : h[i - apart];
-      x.v[j] = narrow<T>(h[i] * cosine[j] + other * sine[j]);
+      x[j / 8].v[j % 8] = narrow<T>(h[i] * cosine[j] + other * sine[j]);
     }
   }
-  if (!has) return;
-  if (query) {
-    store(static_cast<T *>(a.q) + (row * a.heads + head) * a.dim + from, x);
-    return;
-  }
-  if (slot < 0) return;
+  if (!query && slot < 0) return;
   const int kv = value ? head - a.heads - a.kv_heads : head - a.heads;
-  store(static_cast<T *>(value ? a.values : a.keys) + (slot * a.kv_heads + kv) * a.dim + from, x);
+  T *to = static_cast<T *>(query ? a.q : value ? a.values : a.keys) + (query ? row * a.heads + head : slot * a.kv_heads + kv) * a.dim;
+#pragma unroll
+  for (int p = 0; p < P; p++)
+    if (has(p)) store(to + from(p), x[p]);
 }
 
 }  // namespace gpu

@@ -53,7 +53,7 @@ __device__ void delta_step(const DeltaStep &a) {
   }
   __syncthreads();
   // The sum over the threads of a column.
-  auto whole = [&](float of_thread) {
+  auto column_sum = [&](float of_thread) {
     parts[threadIdx.x] = of_thread;
     __syncthreads();
     float sum = 0;
@@ -66,19 +66,28 @@ __device__ void delta_step(const DeltaStep &a) {
   float *own = a.states + slot * a.value_heads * size + at, *other = a.states + copy * a.value_heads * size + at, sum = 0;
 #pragma unroll 8
   for (int i = has ? first : a.key_dim; i < a.key_dim; i += apart) sum += k[i] * own[i64(i) * a.value_dim];
-  const float seen = whole(sum), t = wide(static_cast<const T *>(a.decay)[row * a.stride + head]) + a.dt_bias[head];
+  const float seen = column_sum(sum), t = wide(static_cast<const T *>(a.decay)[row * a.stride + head]) + a.dt_bias[head];
   const float g = expf(-a.rate[head] * (t > 20 ? t : log1pf(expf(t))));
   const float beta = rounded<T>(sigmoid(wide(static_cast<const T *>(a.strength)[row * a.stride + head])));
   const float fresh = has ? beta * (wide(x[2 * keys + head * a.value_dim + j]) - g * seen) : 0;
   sum = 0;
-#pragma unroll 8
-  for (int i = has ? first : a.key_dim; i < a.key_dim; i += apart) {
-    const float s = g * own[i64(i) * a.value_dim] + k[i] * fresh;
-    own[i64(i) * a.value_dim] = s;
-    if (copy > 0) other[i64(i) * a.value_dim] = s;
-    sum += q[i] * s;
+  constexpr int together = 8;  // that are read before one is written: a compiler cannot know that they are not the same
+  for (int from = has ? first : a.key_dim; from < a.key_dim; from += together * apart) {
+    float s[together];
+    auto each = [&](auto f) {
+#pragma unroll
+      for (int n = 0; n < together; n++)
+        if (const int i = from + n * apart; i < a.key_dim) f(s[n], i, i64(i) * a.value_dim);
+    };
+    each([&](float &s, int, i64 at) { s = own[at]; });
+    each([&](float &s, int i, i64 at) {
+      s = g * s + k[i] * fresh;
+      own[at] = s;
+      if (copy > 0) other[at] = s;
+      sum += q[i] * s;
+    });
   }
-  const float y = rounded<T>(whole(sum)), squares = block_reduce(first == 0 ? y * y : 0, Add(), sums);
+  const float y = rounded<T>(column_sum(sum)), squares = block_reduce(first == 0 ? y * y : 0, Add(), sums);
   if (!has || first > 0) return;
   const float normed = rounded<T>(y / sqrtf(squares / float(a.value_dim) + a.eps)) * wide(static_cast<const T *>(a.norm)[j]);
   const float z = wide(static_cast<const T *>(a.gate)[row * a.stride + head * a.value_dim + j]);

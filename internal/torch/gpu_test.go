@@ -43,7 +43,7 @@ func TestOurKernelsCompileForEachArchitecture(t *testing.T) {
 	if found, err := torch.NVRTCOf(nvrtc + ".missing"); err == nil {
 		t.Errorf("a compiler that is not there is %+v", found)
 	}
-	for _, c := range [][2]int{{8, 0}, {9, 0}, {10, 0}} {
+	for _, c := range [][2]int{{7, 5}, {8, 0}, {9, 0}, {10, 0}} {
 		code, err := torch.CompileKernels(nvrtc, torch.Architecture(c[0], c[1]))
 		if err != nil || len(code) < 1000 || string(code[1:4]) != "ELF" {
 			t.Errorf("%d.%d: %d bytes, %v", c[0], c[1], len(code), err)
@@ -135,7 +135,7 @@ func TestTheKernelThatDecodesIsTheCPUs(t *testing.T) {
 	type shape struct{ heads, kv, dim, window int64 }
 	for _, d := range kernelTypes {
 		for _, x := range []shape{{4, 4, 8, 0}, {9, 3, 64, 0}, {14, 2, 64, 300}, {8, 1, 128, 0},
-			{16, 1, 96, 40}, {2, 2, 256, 1}, {20, 2, 80, 0}} {
+			{16, 1, 96, 40}, {2, 2, 256, 1}, {20, 2, 80, 0}, {4, 1, 512, 0}, {3, 3, 328, 50}} {
 			t.Run(fmt.Sprint(d, x), func(t *testing.T) {
 				const block, blocks = 16, 80
 				r := rand.New(rand.NewPCG(1, 2))
@@ -198,7 +198,7 @@ func TestTheKernelOfTheHeadsIsTheCPUs(t *testing.T) {
 	for _, d := range kernelTypes {
 		for _, x := range []shape{{4, 4, 8, 4, false, false, false}, {9, 3, 64, 32, false, false, false}, {14, 2, 64, 0, true, false, false},
 			{8, 1, 128, 64, true, false, true}, {16, 2, 96, 24, true, true, false}, {2, 2, 256, 32, true, true, true},
-			{3, 1, 80, 9, false, false, false}} {
+			{3, 1, 80, 9, false, false, false}, {2, 1, 512, 256, true, false, false}, {3, 1, 328, 40, true, true, true}} {
 			t.Run(fmt.Sprint(d, x), func(t *testing.T) {
 				const block, blocks, rows = 8, 9, 11
 				r := rand.New(rand.NewPCG(8, 9))

@@ -830,7 +830,7 @@ int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tenso
     TORCH_CHECK(r->active > 0 && r->active <= n, r->active, " of logits ", z.sizes());
     if (!given && !at::GradMode::is_enabled() && agt::gpu::takes_choice(z, *r)) {
       agt::gpu::RowExperts of(z.size(0), r->active, n, z.device());
-      agt::gpu::choose_experts(z.contiguous(), bias ? T(bias).to(at::kFloat) : Tensor(), {}, *r, false, of);
+      agt::gpu::choose_experts(z.contiguous(), {bias ? T(bias).to(at::kFloat) : Tensor(), {}, {}, *r, false}, of);
       *ids = wrap(of.ids.to(at::kLong));
       *weights = wrap(of.shares);
       return;

@@ -201,6 +201,9 @@ typedef struct agt_decoder_experts {
   agt_tensor router_bias, gate_up_bias, down_bias;
   int64_t clamped;
   double alpha, limit;
+  // Beside the MLP with norms of their own (arch.Beside), or null: of what goes to the router and to the experts, and of what
+  // the MLP and the experts give; and factors of the experts.
+  agt_tensor router_norm, before, after_mlp, after, factors;
 } agt_decoder_experts;
 typedef struct agt_decoder_layer {
   agt_tensor before_attention, after_attention, before_mlp, after_mlp, q_norm, k_norm, sinks, kpool, vpool;
@@ -211,6 +214,9 @@ typedef struct agt_decoder_layer {
   agt_tensor mlp_gate;
   agt_decoder_recurrent recurrent;
   agt_decoder_experts experts;
+  // Of a device's decoder alone: heads as those of arch.Attention, and what stands behind a layer (arch.PerLayer), or null.
+  int64_t shared, keys_are_values, value_norm;
+  agt_tensor output_scale, per_layer_gate, per_layer_projection, per_layer_norm;
 } agt_decoder_layer;
 typedef struct agt_decoder_model {
   agt_tensor embed, norm, head;
@@ -218,6 +224,10 @@ typedef struct agt_decoder_model {
   const int32_t *pairs;                                 // 1: the pairs of a rope are neighbours
   int64_t n_ropes;
   double embed_scale, residual_scale, eps, norm_offset;
+  // Of a device's decoder alone: the numbers that each layer has of a token (arch.PerLayer), or null.
+  agt_tensor per_layer_embed, per_layer_projection, per_layer_norm;
+  int64_t per_layer_gelu;
+  double per_layer_scale;  // of the embedding
 } agt_decoder_model;
 // A low-rank pair beside a matrix of a layer for some rows, as in agt_add_low_rank_. slot: the matrix, 0 qkv, 1 o,
 // 2 gate and up, 3 down. Rows count as the matrix has them: behind the last layer's mixer those that are wanted.

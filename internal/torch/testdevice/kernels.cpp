@@ -25,8 +25,9 @@ void body(const void *args) { kernel(*static_cast<const A *>(args)); }
 #define KERNEL(args, name) {#name, body<agt::gpu::args, gpu_##name>}
 #define BOTH(args, name) KERNEL(args, name##_f32), KERNEL(args, name##_bf16)
 const std::map<std::string, void (*)(const void *)> kernels{
-    BOTH(Decode, decode1), BOTH(Decode, decode2), BOTH(Decode, decode4),    BOTH(Decode, combine),
-    BOTH(Norm, norm_rows), BOTH(Norm, norm_long), BOTH(Heads, heads), BOTH(Head, head), BOTH(HeadGradient, head_gradient), BOTH(Sample, sample),
+    BOTH(Decode, decode1), BOTH(Decode, decode2), BOTH(Decode, decode4), BOTH(Decode, long_decode1), BOTH(Decode, long_decode2),
+       BOTH(Decode, combine),
+    BOTH(Norm, norm_rows), BOTH(Norm, norm_long), BOTH(Heads, heads), BOTH(Heads, long_heads), BOTH(Head, head), BOTH(HeadGradient, head_gradient), BOTH(Sample, sample),
     BOTH(Sample, sample_tops), BOTH(Sample, sample_masses),
     BOTH(NormGradient, norm_rows_gradient), BOTH(NormGradient, norm_long_gradient), BOTH(GateGradient, gate_gradient), BOTH(Turn, turn),
     BOTH(Embed, embed),   BOTH(Gate, gate),    KERNEL(Product, product1_bf16), KERNEL(Product, product2_bf16), KERNEL(Product, product4_bf16),
