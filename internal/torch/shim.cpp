@@ -958,7 +958,7 @@ int agt_silu_mul(agt_tensor *out, agt_tensor gu, char **err) {
   return guard(err, [&] { *out = wrap(at::GradMode::is_enabled() ? SiluMul::apply(T(gu)) : SiluMul::apply_(T(gu))); });
 }
 int agt_gpu_has(agt_tensor x) { return agt::gpu::have(T(x)); }
-int agt_gpu_decodes(agt_tensor q) { return agt::gpu::have(T(q)) && T(q).dim() == 3 && T(q).size(2) % 8 == 0 && T(q).size(2) <= 256; }
+int agt_gpu_decodes(agt_tensor q) { return agt::gpu::have(T(q)) && T(q).dim() == 3 && T(q).size(2) % 8 == 0 && T(q).size(2) <= agt::gpu::kHeadSize; }
 int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v) { return agt::fused(T(q), T(k), T(v)); }
 int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
                        int64_t window, double scale, agt_tensor sinks, const agt_spans *spans, char **err) {
