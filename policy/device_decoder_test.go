@@ -27,36 +27,38 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		numbers [][]int // of the sequences that are decoded together
 		long    bool
 	}
-	few, many := []int{1, 2, 3}, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	one, two, few, five, many := []int{1}, []int{1, 2}, []int{1, 2, 3}, []int{1, 2, 3, 4, 5}, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	float32s := func(numbers ...[]int) trial { return trial{"float32", numbers, false} }
+	longFloat32s := func(numbers ...[]int) trial { return trial{"float32", numbers, true} }
+	bfloat16s := func(numbers ...[]int) trial { return trial{"bfloat16", numbers, false} }
 	trials := map[string][]trial{
-		"llama biases": {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, true}},
-		"qwen3":        {{"bfloat16", [][]int{{1}, {1, 2}, few}, false}},
-		"granite":      {{"float32", [][]int{{1, 2}}, false}},
-		"gemma3":       {{"float32", [][]int{{1}, {1, 2}}, false}},
-		"olmo3":        {{"float32", [][]int{{1}, {1, 2}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
-		// A block norms rows that are as long.
-		"olmo2, wide with biases":       {{"float32", [][]int{{1, 2}}, false}},
-		"olmo2":                         {{"float32", [][]int{{1, 2}}, false}},
-		"ministral3":                    {{"float32", [][]int{{1}, {1, 2}}, true}}, // beyond 32 tokens queries grow
-		"qwen3_moe":                     {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
-		"qwen3_moe with dense layers":   {{"float32", [][]int{{1, 2}}, false}},
-		"glm4_moe":                      {{"float32", [][]int{{1, 2}}, true}, {"bfloat16", [][]int{{1, 2}}, false}}, // with an MLP beside experts
-		"gpt_oss":                       {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
-		"gpt_oss with clamps that bite": {{"float32", [][]int{{1, 2}}, false}},
-		"gemma4":                        {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, true}, {"bfloat16", [][]int{{1, 2}}, false}},
-		"gemma4 with a wide window, biases and a cap":            {{"float32", [][]int{{1, 2}}, false}},
-		"gemma4 with inputs of layers and shared keys":           {{"float32", [][]int{{1, 2}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
-		"gemma4 with all of it, untied, 16 numbers in an expert": {{"float32", [][]int{{1}, {1, 2, 3}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
+		"llama biases":                  {longFloat32s(one, five)},
+		"qwen3":                         {bfloat16s(one, two, few)},
+		"granite":                       {float32s(two)},
+		"gemma3":                        {float32s(one, two)},
+		"olmo3":                         {float32s(one, two), bfloat16s(two)},
+		"olmo2, wide with biases":       {float32s(two)}, // a block norms rows that are as long
+		"olmo2":                         {float32s(two)},
+		"ministral3":                    {longFloat32s(one, two)}, // beyond 32 tokens queries grow
+		"qwen3_moe":                     {float32s(one, five), bfloat16s(two)},
+		"qwen3_moe with dense layers":   {float32s(two)},
+		"glm4_moe":                      {longFloat32s(two), bfloat16s(two)}, // with an MLP beside experts
+		"gpt_oss":                       {float32s(one, five), bfloat16s(two)},
+		"gpt_oss with clamps that bite": {float32s(two)},
+		"gemma4":                        {longFloat32s(one, five), bfloat16s(two)},
+		"gemma4 with a wide window, biases and a cap":            {float32s(two)},
+		"gemma4 with inputs of layers and shared keys":           {float32s(two), bfloat16s(two)},
+		"gemma4 with all of it, untied, 16 numbers in an expert": {float32s(one, few), bfloat16s(two)},
 		"gemma4 with all of it, untied":                          nil, // experts of 12 numbers are not for our kernels
-		"lfm2":                                                   {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
-		"lfm2 with biases and a longer convolution":              {{"float32", [][]int{{1, 2}}, true}},
-		"lfm2_moe":               {{"float32", [][]int{{1, 2}}, false}},
-		"qwen3_5":                {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, true}, {"bfloat16", [][]int{{1, 2}}, false}},
-		"qwen3_5 of equal heads": {{"float32", [][]int{{1, 2}}, false}},
-		"qwen3_5_moe":            {{"float32", [][]int{{1, 2}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
+		"lfm2":                                                   {float32s(one, five), bfloat16s(two)},
+		"lfm2 with biases and a longer convolution":              {longFloat32s(two)},
+		"lfm2_moe":               {float32s(two)},
+		"qwen3_5":                {longFloat32s(one, five), bfloat16s(two)},
+		"qwen3_5 of equal heads": {float32s(two)},
+		"qwen3_5_moe":            {float32s(two), bfloat16s(two)},
 	}
 	if dev != torch.TestDevice { // which computes a thread after the other
-		all := []trial{{"float32", [][]int{{1}, {1, 2}, few, many}, true}, {"bfloat16", [][]int{{1}, {1, 2}, few, many}, true}}
+		all := []trial{longFloat32s(one, two, few, many), {"bfloat16", [][]int{one, two, few, many}, true}}
 		for _, title := range []string{"llama biases", "mistral with a window", "phi3 partial", "smollm3", "seed_oss with other biases",
 			"granite", "qwen3", "gemma3", "olmo2", "olmo3", "ministral3", "qwen3_moe", "glm4_moe", "gpt_oss",
 			"lfm2", "qwen3_5", "qwen3_5_moe", "gemma4 with inputs of layers and shared keys",
@@ -70,7 +72,8 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		g.Title, g.Config = title+", "+change, changed(t, g.Config, with)
 		models = append(models, g)
 	}
-	other("olmo2", "wide with biases", map[string]any{"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 8, "attention_bias": true})
+	other("olmo2", "wide with biases", map[string]any{"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 8,
+		"attention_bias": true})
 	other("gemma4 with all of it, untied", "16 numbers in an expert", map[string]any{"moe_intermediate_size": 16})
 	for _, g := range models {
 		of, ok := trials[g.Title]

@@ -31,26 +31,23 @@ type DeviceSteps struct {
 	Records      bool // Wait gives the experts that rows have
 }
 
-// MaxDeviceExperts and MaxDeviceActive are how many experts a layer and a token may have.
+// What our kernels on a device take at most; see gpu_args.h.
 const (
-	MaxDeviceExperts = 512
-	MaxDeviceActive  = 32
+	maxDeviceHead    = 512 // numbers of a head
+	maxDeviceDelta   = 256 // of a key or a value of the gated delta rule
+	maxDeviceExperts = 512 // of a layer
+	maxDeviceActive  = 32  // experts of a token
+	maxDeviceGroups  = 32  // of a layer's experts
+	rowsOfExpert     = 32  // for which an expert's weights are read once; libtorch's products take more rows
 )
 
-const maxDeviceGroups = 32 // of a layer's experts
-
-// deviceRowsOfExpert is for how many rows of an expert our kernels read its weights once. Of more rows libtorch's products are
-// used.
-const deviceRowsOfExpert = 32
-
-// maxDelta is how many numbers a key or a value of the gated delta rule has in our kernels.
-const maxDelta = 256
-
-// takesOnDevice reports whether our kernels on a device take a layer's shapes; rows is how many a step may have.
+// takesOnDevice reports whether our kernels take a layer's shapes; rows is how many a step may have.
 func (s *Scope) takesOnDevice(l DecoderLayer) (rows int, ok bool) {
 	h := l.Recurrent.DeltaHeads
-	if l.Dim%8 != 0 || l.Dim > MaxDeviceHead || h.KeyDim > maxDelta || h.ValueDim > maxDelta || l.Down.Defined() && s.Shape(l.Down)[1]%8 != 0 ||
-		l.MLPGate.Defined() && !l.Experts.Router.Defined() {
+	if l.Dim%8 != 0 || l.Dim > maxDeviceHead || max(h.KeyDim, h.ValueDim) > maxDeviceDelta {
+		return 0, false
+	}
+	if l.Down.Defined() && s.Shape(l.Down)[1]%8 != 0 || l.MLPGate.Defined() && !l.Experts.Router.Defined() {
 		return 0, false
 	}
 	e := l.Experts
@@ -63,8 +60,8 @@ func (s *Scope) takesOnDevice(l DecoderLayer) (rows int, ok bool) {
 		size = s.Shape(e.Clamped.Down)[1] // [experts, size, hidden]
 	}
 	count := int(s.Shape(e.Router)[0])
-	return deviceRowsOfExpert * count / int(e.How.Active),
-		size%8 == 0 && count <= MaxDeviceExperts && e.How.Active <= MaxDeviceActive && e.How.Groups <= maxDeviceGroups
+	return rowsOfExpert * count / int(e.How.Active),
+		size%8 == 0 && count <= maxDeviceExperts && e.How.Active <= maxDeviceActive && e.How.Groups <= maxDeviceGroups
 }
 
 // NewDeviceDecoder makes one; nil where the device has no kernels of ours, or they do not take the model's
@@ -97,9 +94,6 @@ func (s *Scope) NewDeviceDecoder(m DecoderModel, layers []DecoderLayer, how Devi
 	of.p = p
 	return &DeviceDecoder{of: *of, how: how}
 }
-
-// MaxDeviceHead is the size of the largest head that our kernels on a device take.
-const MaxDeviceHead = 512
 
 // Close lets the tensors go.
 func (d *DeviceDecoder) Close() {

@@ -17,7 +17,8 @@ struct DeviceMixer {
   DeviceMixer(const agt_decoder_recurrent &r, double eps)
       : conv(tensor_of(r.conv)), bias(tensor_of(r.conv_bias)), windows(tensor_of(r.windows)), states(tensor_of(r.states)) {
     if (states.defined())
-      rule = {tensor_of(r.a_log).to(at::kFloat).exp().contiguous(), tensor_of(r.dt_bias).to(at::kFloat).contiguous(), tensor_of(r.norm), r.heads, eps};
+      rule = {tensor_of(r.a_log).to(at::kFloat).exp().contiguous(), tensor_of(r.dt_bias).to(at::kFloat).contiguous(), tensor_of(r.norm),
+              r.heads, eps};
   }
   int64_t channels() const { return conv.size(0); }
 

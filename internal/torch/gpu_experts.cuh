@@ -319,9 +319,11 @@ __device__ inline void expert_columns_by_tiles(const ExpertProduct &a) {
         if (done + 8 * i >= of.count) break;
         const FourBf16 v = at < a.k && rows[i] ? *reinterpret_cast<const FourBf16 *>(rows[i] + at) : FourBf16{};
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-          multiply(acc[i][j], {low_halves(p[0].words[j], p[1].words[j]), high_halves(p[0].words[j], p[1].words[j]),
-                               low_halves(p[2].words[j], p[3].words[j]), high_halves(p[2].words[j], p[3].words[j])}, v.words[0], v.words[1]);
+        for (int j = 0; j < 4; j++) {
+          auto low = [&](int k) { return low_halves(p[k].words[j], p[k + 1].words[j]); };
+          auto high = [&](int k) { return high_halves(p[k].words[j], p[k + 1].words[j]); };
+          multiply(acc[i][j], {low(0), high(0), low(2), high(2)}, v.words[0], v.words[1]);
+        }
       }
     }
 #pragma unroll

@@ -83,10 +83,15 @@ func TestTheKernelsOfExpertsAreTheCPUs(t *testing.T) {
 		rows, experts, active, hidden, size int64
 		clamped, gelu                       bool
 	}
-	for _, x := range []shape{{rows: 1, experts: 8, active: 2, hidden: 64, size: 32}, {rows: 5, experts: 4, active: 4, hidden: 40, size: 24, gelu: true},
-		{rows: 43, experts: 2, active: 1, hidden: 136, size: 8}, {rows: 9, experts: 16, active: 3, hidden: 32, size: 200},
-		{rows: 1, experts: 8, active: 2, hidden: 64, size: 32, clamped: true}, {rows: 43, experts: 2, active: 1, hidden: 72, size: 24, clamped: true},
-		{rows: 9, experts: 16, active: 3, hidden: 136, size: 40, clamped: true}} {
+	for _, x := range []shape{
+		{rows: 1, experts: 8, active: 2, hidden: 64, size: 32},
+		{rows: 5, experts: 4, active: 4, hidden: 40, size: 24, gelu: true},
+		{rows: 43, experts: 2, active: 1, hidden: 136, size: 8},
+		{rows: 9, experts: 16, active: 3, hidden: 32, size: 200},
+		{rows: 1, experts: 8, active: 2, hidden: 64, size: 32, clamped: true},
+		{rows: 43, experts: 2, active: 1, hidden: 72, size: 24, clamped: true},
+		{rows: 9, experts: 16, active: 3, hidden: 136, size: 40, clamped: true},
+	} {
 		for _, d := range kernelTypes {
 			t.Run(fmt.Sprint(d, x), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(12, uint64(x.rows)))
