@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -18,6 +19,9 @@ import (
 // Steps of the decoder on a device give what the operations give: the tokens of a seed and their
 // log-probs, for one sequence, for few and for many, in short contexts and in long ones.
 func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
+	if torch.DefaultDevice == torch.TestDevice || os.Getenv("AGENTCLI_TEST_KERNELS") == "none" {
+		t.Skip("the same as where the other tests run on the CPU with our kernels")
+	}
 	dev := kernelDevice()
 	onDefault(t, dev, "")
 	testdevice.Kernels(true)
