@@ -16,26 +16,20 @@ import (
 	"agentcli/traj"
 )
 
-// Steps of the decoder on a device give what the operations give: the tokens of a seed and their
-// log-probs, for one sequence, for few and for many, in short contexts and in long ones.
-func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
-	if torch.DefaultDevice == torch.TestDevice || os.Getenv("AGENTCLI_TEST_KERNELS") == "none" {
-		t.Skip("the same as where the other tests run on the CPU with our kernels")
-	}
-	dev := kernelDevice()
-	onDefault(t, dev, "")
-	testdevice.Kernels(true)
-	defer testdevice.Kernels(false)
-	type trial struct {
-		dtype   string
-		numbers [][]int // of the sequences that are decoded together
-		long    bool
-	}
+// deviceTrial is what is decoded of a model, by its decoder on a device and by operations.
+type deviceTrial struct {
+	dtype   string
+	numbers [][]int // of the sequences that are decoded together
+	long    bool
+}
+
+// deviceTrials are those of the models of archtest, by title; nil: the model has no such decoder.
+func deviceTrials(dev torch.Device) map[string][]deviceTrial {
 	one, two, few, five, many := []int{1}, []int{1, 2}, []int{1, 2, 3}, []int{1, 2, 3, 4, 5}, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
-	float32s := func(numbers ...[]int) trial { return trial{"float32", numbers, false} }
-	longFloat32s := func(numbers ...[]int) trial { return trial{"float32", numbers, true} }
-	bfloat16s := func(numbers ...[]int) trial { return trial{"bfloat16", numbers, false} }
-	trials := map[string][]trial{
+	float32s := func(numbers ...[]int) deviceTrial { return deviceTrial{"float32", numbers, false} }
+	longFloat32s := func(numbers ...[]int) deviceTrial { return deviceTrial{"float32", numbers, true} }
+	bfloat16s := func(numbers ...[]int) deviceTrial { return deviceTrial{"bfloat16", numbers, false} }
+	trials := map[string][]deviceTrial{
 		"llama biases":                  {longFloat32s(one, five)},
 		"qwen3":                         {bfloat16s(one, two, few)},
 		"granite":                       {float32s(two)},
@@ -62,7 +56,7 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		"qwen3_5_moe":            {float32s(two), bfloat16s(two)},
 	}
 	if dev != torch.TestDevice { // which computes a thread after the other
-		all := []trial{longFloat32s(one, two, few, many), {"bfloat16", [][]int{one, two, few, many}, true}}
+		all := []deviceTrial{longFloat32s(one, two, few, many), {"bfloat16", [][]int{one, two, few, many}, true}}
 		for _, title := range []string{"llama biases", "mistral with a window", "phi3 partial", "smollm3", "seed_oss with other biases",
 			"granite", "qwen3", "gemma3", "olmo2", "olmo3", "ministral3", "qwen3_moe", "glm4_moe", "gpt_oss",
 			"lfm2", "qwen3_5", "qwen3_5_moe", "gemma4 with inputs of layers and shared keys",
@@ -70,6 +64,20 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 			trials[title] = all
 		}
 	}
+	return trials
+}
+
+// Steps of the decoder on a device give what the operations give: the tokens of a seed and their
+// log-probs, for one sequence, for few and for many, in short contexts and in long ones.
+func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
+	if torch.DefaultDevice == torch.TestDevice || os.Getenv("AGENTCLI_TEST_KERNELS") == "none" {
+		t.Skip("the same as where the other tests run on the CPU with our kernels")
+	}
+	dev := kernelDevice()
+	onDefault(t, dev, "")
+	testdevice.Kernels(true)
+	defer testdevice.Kernels(false)
+	trials := deviceTrials(dev)
 	models := families(t)
 	other := func(title, change string, with map[string]any) {
 		g := models[slices.IndexFunc(models, func(g familyGolden) bool { return g.Title == title })]
