@@ -283,5 +283,8 @@ func sameStops(t *testing.T, p, other *Policy) {
 		if !slices.Equal(got[i].IDs, want[i].IDs) || got[i].Text != want[i].Text {
 			t.Errorf("stopped at %q, reply %d is %v, by operations %v", stop, i, got[i].IDs, want[i].IDs)
 		}
+		if HasExperts(p) && !slices.Equal(got[i].Experts.IDs, want[i].Experts.IDs) {
+			t.Errorf("stopped at %q, reply %d has the experts %v, by operations %v", stop, i, got[i].Experts.IDs, want[i].Experts.IDs)
+		}
 	}
 }
