@@ -71,7 +71,7 @@ func deviceTrials(dev torch.Device) map[string][]deviceTrial {
 // log-probs, for one sequence, for few and for many, in short contexts and in long ones.
 func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 	if torch.DefaultDevice == torch.TestDevice || os.Getenv("AGENTCLI_TEST_KERNELS") == "none" {
-		t.Skip("the same as where the other tests run on the CPU with our kernels")
+		t.Skip("make test compares them once, where the other tests run on a CPU with our kernels")
 	}
 	dev := kernelDevice()
 	onDefault(t, dev, "")
@@ -194,15 +194,16 @@ func TestTheDecoderOnADeviceTakesWideMixers(t *testing.T) {
 	}
 }
 
-// A recorded step may not ask for memory: a graph would keep the address of what is given back behind it.
-func TestAStepOnADeviceAsksForNoMemory(t *testing.T) {
+// Every family has a step that is recorded, and it may not ask for memory: a graph would keep the address of what is given back
+// behind it.
+func TestEveryFamilyHasAStepOnADeviceThatAsksForNoMemory(t *testing.T) {
 	if kernelDevice() != torch.TestDevice {
 		t.Skip("the tests' device counts memory")
 	}
 	onDefault(t, torch.TestDevice, "")
 	testdevice.Kernels(true)
 	defer testdevice.Kernels(false)
-	models, n := families(t), 0
+	models, n, without := families(t), 0, []string(nil)
 	for i := range models {
 		if models[i].Title == "gemma4 with all of it, untied" {
 			models[i].Config = changed(t, models[i].Config, map[string]any{"moe_intermediate_size": 16, "final_logit_softcapping": nil})
@@ -211,7 +212,11 @@ func TestAStepOnADeviceAsksForNoMemory(t *testing.T) {
 	for _, g := range models {
 		p := open(t, g.write(t), Config{DType: "bfloat16", Threads: 1, CacheBytes: 4 << 20, KeepExperts: true})
 		c := p.model
-		if p.sched.device == nil || c.LogitCap > 0 || c.LogitScale != 1 || len(c.Barred) > 0 { // whose logits are changed behind the step
+		if p.sched.device == nil {
+			without = append(without, g.Title)
+			continue
+		}
+		if c.LogitCap > 0 || c.LogitScale != 1 || len(c.Barred) > 0 { // whose logits are changed behind the step
 			continue
 		}
 		n++
@@ -227,6 +232,10 @@ func TestAStepOnADeviceAsksForNoMemory(t *testing.T) {
 	}
 	if n < 15 {
 		t.Errorf("%d families have a step on a device that draws", n)
+	}
+	// Its experts have 12 numbers.
+	if !slices.Equal(without, []string{"gemma4 with experts and keys that are values"}) {
+		t.Errorf("%q have no decoder on a device", without)
 	}
 }
 

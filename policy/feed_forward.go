@@ -84,9 +84,9 @@ func besideExperts(n *network, c *torch.Scope, i int, x, h torch.Tensor, r *rout
 	count, size := int64(e.Count), int64(e.Size)
 	out := overExperts(l, c, c.RMSNorm(x, l.beforeExperts, n.rms()), ids, shares,
 		func(x, ids, shares torch.Tensor, pairs torch.ExpertPairs) torch.Tensor {
-			return c.Experts(x, ids, shares, torch.PlainExperts{
-				GateUp: c.Reshape(l.expertsGateUp, count*2*size, hidden), Down: c.Reshape(l.expertsDown, count*hidden, size),
-				Count: e.Count, GELU: e.Act == arch.GELUTanh, Pairs: pairs})
+			of := l.plainExperts(pairs)
+			of.GateUp, of.Down = c.Reshape(of.GateUp, count*2*size, hidden), c.Reshape(of.Down, count*hidden, size)
+			return c.Experts(x, ids, shares, of)
 		})
 	return c.Add(dense, c.RMSNorm(out, l.afterExperts, n.rms()))
 }
