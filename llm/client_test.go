@@ -3,7 +3,6 @@ package llm
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/internal/remote/remotetest"
 	"agentcli/internal/setting"
 	"agentcli/internal/setting/settingtest"
 	"agentcli/llm/llmtest"
@@ -375,14 +375,9 @@ func TestGenerateMaxPrompt(t *testing.T) {
 }
 
 func TestGenerateClosedPort(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := "http://" + l.Addr().String() + "/v1"
-	_ = l.Close()
+	url := remotetest.Nobody(t) + "/v1"
 	r := newRig(t, url, nil)
-	_, err = r.Generate(t.Context(), ask())
+	_, err := r.Generate(t.Context(), ask())
 	if !errors.Is(err, traj.ErrFatal) || !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), url) ||
 		len(r.slept) != silentRetries {
 		t.Fatalf("%v after %v", err, r.slept)

@@ -18,6 +18,7 @@ import (
 	"agentcli/agent"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/internal/remote/remotetest"
 	"agentcli/traj"
 
 	"github.com/google/go-cmp/cmp"
@@ -280,9 +281,7 @@ func TestUnreachableCollectorIsOneNotice(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	refuse := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
 	defer refuse.Close()
-	gone := httptest.NewServer(nil)
-	gone.Close()
-	for name, url := range map[string]string{"nobody there": gone.URL, "refused": refuse.URL} {
+	for name, url := range map[string]string{"nobody there": remotetest.Nobody(t), "refused": refuse.URL} {
 		t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4") // many batches
 		var said []string
 		var mu sync.Mutex

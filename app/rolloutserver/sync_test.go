@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"agentcli/app/console"
+	"agentcli/internal/remote/remotetest"
 	"agentcli/llm/llmtest"
 )
 
@@ -221,8 +222,7 @@ func TestSwiftRolloutSamples(t *testing.T) {
 func TestServersThatCannotTakeWeightsAreRefused(t *testing.T) {
 	empty := httptest.NewServer(http.NotFoundHandler())
 	defer empty.Close()
-	closed := httptest.NewServer(nil)
-	closed.Close()
+	closed := remotetest.Nobody(t)
 	for name, change := range map[string]func(*Options){
 		"another scheme":    func(o *Options) { o.SyncThrough = "ftp://127.0.0.1:1" },
 		"another, a key":    func(o *Options) { o.SyncThrough = "ftp://me:secret123@127.0.0.1:1" },
@@ -230,7 +230,7 @@ func TestServersThatCannotTakeWeightsAreRefused(t *testing.T) {
 		"no host":           func(o *Options) { o.SyncThrough = "http://" },
 		"a query":           func(o *Options) { o.SyncThrough = "http://127.0.0.1:1?key=secret123" },
 		"nothing to sample": func(o *Options) { o.SyncThrough = empty.URL },
-		"nobody there":      func(o *Options) { o.SyncThrough = closed.URL },
+		"nobody there":      func(o *Options) { o.SyncThrough = closed },
 		"no server of ours": func(o *Options) { o.SyncThrough, o.Serve = empty.URL, "" },
 	} {
 		o := options(t.TempDir(), "")
@@ -245,10 +245,9 @@ func TestServersThatCannotTakeWeightsAreRefused(t *testing.T) {
 
 // TestAServerThatIsGoneIsToldToTheTrainer: in one sentence; what is sampled elsewhere goes on.
 func TestAServerThatIsGoneIsToldToTheTrainer(t *testing.T) {
-	closed := httptest.NewServer(nil)
-	closed.Close()
+	closed := remotetest.Nobody(t)
 	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { return seven() },
-		func(o *Options) { o.SyncThrough, o.Model.APIKey = closed.URL, "of-the-model" })
+		func(o *Options) { o.SyncThrough, o.Model.APIKey = closed, "of-the-model" })
 	for range 2 {
 		status, answer := x.post(t.Context(), "/update_named_param/", "{}")
 		if status != http.StatusBadGateway || !strings.Contains(answer, errUpstream.Error()) {

@@ -24,6 +24,7 @@ import (
 	"agentcli/app/loop"
 	"agentcli/app/rundir"
 	"agentcli/app/train/traintest"
+	"agentcli/internal/remote/remotetest"
 	"agentcli/parquet"
 	"agentcli/traj"
 )
@@ -307,8 +308,7 @@ func TestALoopNamesTheServerThatItCannotUse(t *testing.T) {
 		}
 		return false
 	})
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
+	gone := remotetest.Nobody(t)
 	for name, x := range map[string]struct {
 		server string
 		args   []string
@@ -320,7 +320,7 @@ func TestALoopNamesTheServerThatItCannotUse(t *testing.T) {
 		"no --admin": {serveModel(t, tiny...), nil, exitFailed, []string{"--admin"}},
 		"old weights": {lying.URL, []string{"--admin-key", adminKey, "--weights-through", "wire"}, exitFailed,
 			[]string{"version 1", "version 0"}},
-		"down":             {gone.URL, []string{"--retries", "0"}, exitFailed, []string{"refused"}},
+		"down":             {gone, []string{"--retries", "0"}, exitFailed, []string{"refused"}},
 		"no folder opened": {keyed, []string{"--admin-key", adminKey, "--weights-through", "disk"}, exitFailed, []string{"--allow-path", "wire"}},
 		"another model":    {serveModel(t, "--model", tinyQwen3, "--dtype", "float32", "--admin"), nil, exitFailed, []string{"shape", "--model"}},
 	} {
@@ -378,9 +378,8 @@ func TestALoopGoesOnWithAnotherServer(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(out, loop.ServedFolder)); err == nil {
 		t.Error("the weights of the servers are left in the run's folder")
 	}
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
-	if _, log, code = run(t, "loop", "--resume", out, "--base-url", gone.URL+"/v1"); code != exitPartial ||
+	gone := remotetest.Nobody(t)
+	if _, log, code = run(t, "loop", "--resume", out, "--base-url", gone+"/v1"); code != exitPartial ||
 		!strings.Contains(log, "loop --resume "+out) {
 		t.Fatalf("exit %d: %s", code, log)
 	}

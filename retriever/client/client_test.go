@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"agentcli/internal/remote/remotetest"
 	"agentcli/retriever"
 
 	"github.com/google/go-cmp/cmp"
@@ -145,12 +145,7 @@ func TestABrokenConnectionIsTriedAgain(t *testing.T) {
 }
 
 func TestADeadServerIsUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	c, err := New("http://"+l.Addr().String(), Options{Wait: time.Microsecond, Tries: 2})
+	c, err := New(remotetest.Nobody(t), Options{Wait: time.Microsecond, Tries: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"agentcli/internal/remote"
+	"agentcli/internal/remote/remotetest"
 	"agentcli/retriever"
 	"agentcli/retriever/client"
 	"agentcli/retriever/server"
@@ -107,8 +108,7 @@ func TestNoErrorHasTheKey(t *testing.T) {
 	hung := make(chan struct{})
 	defer close(hung)
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hung }))
-	gone := httptest.NewServer(nil)
-	gone.Close()
+	gone := remotetest.Nobody(t)
 	for _, service := range []string{serpapi, google, brave} {
 		working := fake(t, service).URL
 		var refused *remote.StatusError
@@ -119,7 +119,7 @@ func TestNoErrorHasTheKey(t *testing.T) {
 			"a wrong key": {working, "another-" + secret, "x", func(err error) bool { return errors.As(err, &refused) && refused.Status == 401 }},
 			"a bad query": {working, secret, "x", func(err error) bool { return errors.As(err, &refused) && refused.Status == 400 }},
 			"garbage":     {working, secret, "garbage", func(err error) bool { return errors.Is(err, remote.ErrProtocol) }},
-			"gone":        {gone.URL, secret, "x", func(err error) bool { return errors.Is(err, remote.ErrUnreachable) }},
+			"gone":        {gone, secret, "x", func(err error) bool { return errors.Is(err, remote.ErrUnreachable) }},
 			"slow":        {slow.URL, secret, "x", func(err error) bool { return errors.Is(err, remote.ErrTimeout) }},
 		} {
 			e := engine(t, service, tc.address, tc.key)
