@@ -48,6 +48,34 @@ func drawAll(t *testing.T, p *Policy, prompt func(k int) []int32, numbers []int)
 	return out
 }
 
+// askTogether has requests begin in one step, however busy the machine is. A request that fails ends the test.
+func askTogether(t testing.TB, p *Policy, requests []*Request) []*Reply {
+	t.Helper()
+	e := EngineOf(p)
+	if err := e.Pause(ExchangeWait); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]*Reply, len(requests))
+	var wg sync.WaitGroup
+	for i, r := range requests {
+		wg.Go(func() {
+			var err error
+			if out[i], err = e.Ask(t.Context(), r); err != nil {
+				t.Errorf("reply %d: %v", i, err)
+			}
+		})
+	}
+	for e.Load().Waiting < len(requests) && !t.Failed() {
+		time.Sleep(time.Millisecond)
+	}
+	e.Resume()
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return out
+}
+
 // alike holds replies of the decoder to those that the operations give.
 func alike(t *testing.T, what, dtype string, most float64, a, b []*Output) {
 	t.Helper()

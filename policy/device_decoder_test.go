@@ -297,3 +297,95 @@ func sameStops(t *testing.T, p, other *Policy) {
 		}
 	}
 }
+
+// textRequests are requests after three texts, whose replies end in the third block of the cache.
+func textRequests() (out []*Request) {
+	for i := range 3 {
+		out = append(out, &Request{Prompt: Sequence{IDs: text(i, 25)}, Seed: int64(i), IgnoreEnd: true, Top: 2,
+			Sampling: traj.Sampling{MaxTokens: 20}})
+	}
+	return out
+}
+
+// sameOutcomes holds replies to others with the same tokens, log-probs and experts.
+func sameOutcomes(t *testing.T, got, want []*Reply) {
+	t.Helper()
+	for i := range want {
+		if !slices.Equal(got[i].IDs, want[i].IDs) || got[i].Cached != want[i].Cached {
+			t.Errorf("reply %d is %v with %d tokens from the cache, want %v with %d",
+				i, got[i].IDs, got[i].Cached, want[i].IDs, want[i].Cached)
+			continue
+		}
+		for j, w := range want[i].Logprobs {
+			if d := math.Abs(float64(got[i].Logprobs[j] - w)); d > 1e-5 {
+				t.Errorf("token %d of reply %d has log-prob %v, want %v", j, i, got[i].Logprobs[j], w)
+			}
+		}
+		if w := want[i].Experts; w != nil && !slices.Equal(got[i].Experts.IDs, w.IDs) {
+			t.Errorf("reply %d has the experts %v, want %v", i, got[i].Experts.IDs, w.IDs)
+		}
+	}
+}
+
+// A recorded step that fails has moved the recurrent states of its sequences on: all are computed again, and get what they get
+// where nothing fails.
+func TestAStepOfRecurrentLayersOnADeviceThatFailsIsComputedAgain(t *testing.T) {
+	if kernelDevice() != torch.TestDevice {
+		t.Skip("the tests' device fails when it is told to")
+	}
+	onDefault(t, torch.TestDevice, "")
+	testdevice.Kernels(true)
+	defer testdevice.Kernels(false)
+	dirs := recurrentModels(t)
+	for _, title := range []string{"lfm2", "qwen3_5", "qwen3_5_moe"} {
+		t.Run(title, func(t *testing.T) {
+			cfg := Config{DType: "float32", Threads: 1, CacheBytes: 4 << 20, MaxBatch: 8, KeepExperts: true}
+			p, other := open(t, dirs[title], cfg), open(t, dirs[title], cfg)
+			if p.sched.device == nil {
+				t.Fatal("there is no decoder")
+			}
+			want := askTogether(t, other, textRequests())
+			requests, n := textRequests(), 0
+			requests[0].Emit = func(Token) { // the most probable ids need memory
+				if n++; n == 4 || n == 12 {
+					testdevice.Fail("CUDA error: out of memory")
+				}
+			}
+			sameOutcomes(t, askTogether(t, p, requests), want)
+			if p.sched.most >= cfg.MaxBatch {
+				t.Error("no step failed")
+			}
+		})
+	}
+}
+
+// Where every slot is a running sequence's own, no snapshot is taken, and nobody's states change.
+func TestRecurrentLayersOnADeviceDoWithoutSlotsForSnapshots(t *testing.T) {
+	onDefault(t, kernelDevice(), "")
+	testdevice.Kernels(true)
+	defer testdevice.Kernels(false)
+	dirs := recurrentModels(t)
+	for _, title := range []string{"lfm2", "qwen3_5"} {
+		t.Run(title, func(t *testing.T) {
+			p := open(t, dirs[title], Config{DType: "float32", Threads: 1, CacheBytes: 1, MaxBatch: 8})
+			other := open(t, dirs[title], Config{DType: "float32", Threads: 1, CacheBytes: 4 << 20, MaxBatch: 8})
+			if p.sched.device == nil {
+				t.Fatal("there is no decoder")
+			}
+			other.sched.device.Close()
+			other.sched.device = nil
+			requests, without := textRequests(), 0
+			for _, r := range requests {
+				r.Emit = func(Token) {
+					if slots := p.sched.slots; len(p.sched.running) == slots.all-1 && len(slots.free)+len(slots.snapshots) == 0 {
+						without++
+					}
+				}
+			}
+			sameOutcomes(t, askTogether(t, p, requests), askTogether(t, other, textRequests()))
+			if without < 20 {
+				t.Errorf("%d tokens came while there was no slot for a snapshot", without)
+			}
+		})
+	}
+}

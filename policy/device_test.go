@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"agentcli/internal/torch"
 	"agentcli/internal/torch/testdevice"
@@ -378,37 +377,22 @@ func TestOutOfMemoryTheYoungerHalfWaits(t *testing.T) {
 	needsTestDevice(t)
 	onDefault(t, torch.TestDevice, "")
 	p := open(t, "testdata/tiny-llama", Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20, MaxBatch: 8})
-	together := func() (ids [][]int32, errs []error) {
-		ids, errs = make([][]int32, 8), make([]error, 8)
-		var wg sync.WaitGroup
-		e := EngineOf(p)
-		if err := e.Pause(ExchangeWait); err != nil {
-			t.Fatal(err)
+	together := func() (ids [][]int32) {
+		var requests []*Request
+		for i := range 8 {
+			prompt := make([]int32, 100)
+			for j := range prompt {
+				prompt[j] = int32(3 + (i+7*j)%90)
+			}
+			requests = append(requests, &Request{Prompt: Sequence{IDs: prompt}, Seed: int64(i), Sampling: traj.Sampling{MaxTokens: 6}})
 		}
-		for i := range ids {
-			wg.Go(func() {
-				prompt := make([]int32, 100)
-				for j := range prompt {
-					prompt[j] = int32(3 + (i+7*j)%90)
-				}
-				out, err := p.Sample(context.Background(), prompt, traj.Sampling{MaxTokens: 6}, int64(i))
-				if errs[i] = err; err == nil {
-					ids[i] = out.IDs
-				}
-			})
+		for _, r := range askTogether(t, p, requests) {
+			ids = append(ids, r.IDs)
 		}
-		for e.Load().Waiting < len(ids) { // all prompts in one step
-			time.Sleep(time.Millisecond)
-		}
-		e.Resume()
-		wg.Wait()
-		return ids, errs
+		return ids
 	}
 	testdevice.Memory(0)
-	want, errs := together()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	want := together()
 	all := testdevice.Memory(0)
 	if _, err := p.Sample(context.Background(), make([]int32, 100), traj.Sampling{MaxTokens: 6}, 1); err != nil {
 		t.Fatal(err)
@@ -423,10 +407,7 @@ func TestOutOfMemoryTheYoungerHalfWaits(t *testing.T) {
 	if err := askFor(p.sched, &change{make: func(*torch.Scope) error { return nil }}); err != nil {
 		t.Fatal(err)
 	}
-	got, errs := together()
-	if err := errors.Join(errs...); err != nil {
-		t.Errorf("with less memory: %v", err)
-	}
+	got := together()
 	if !slices.EqualFunc(got, want, slices.Equal) {
 		t.Error("with less memory other tokens are drawn")
 	}

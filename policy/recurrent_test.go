@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"agentcli/internal/torch"
 	"agentcli/internal/torch/testdevice"
@@ -329,24 +328,15 @@ func TestOutOfMemoryRecurrentStatesAreComputedAgain(t *testing.T) {
 	needsTestDevice(t)
 	onDefault(t, torch.TestDevice, "")
 	p := open(t, recurrentModels(t)["qwen3_5"], Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20, MaxBatch: 8})
-	var prompts [][]int32
-	for i := range 8 {
-		prompts = append(prompts, text(i, 100))
-	}
-	e := EngineOf(p)
-	together := func() [][]int32 { // all prompts in one step, however busy the machine is
-		if err := e.Pause(ExchangeWait); err != nil {
-			t.Fatal(err)
+	together := func() (ids [][]int32) {
+		var requests []*Request
+		for i := range 8 {
+			requests = append(requests, &Request{Prompt: Sequence{IDs: text(i, 100)}, Seed: int64(i),
+				Sampling: traj.Sampling{MaxTokens: 20, TopP: .9}})
 		}
-		var resumed sync.WaitGroup
-		resumed.Go(func() {
-			for e.Load().Waiting < len(prompts) {
-				time.Sleep(time.Millisecond)
-			}
-			e.Resume()
-		})
-		ids, _ := replies(t, p, prompts, true)
-		resumed.Wait()
+		for _, r := range askTogether(t, p, requests) {
+			ids = append(ids, r.IDs)
+		}
 		return ids
 	}
 	testdevice.Memory(0)

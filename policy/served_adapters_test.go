@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"agentcli/internal/malformed"
 	"agentcli/internal/torch"
@@ -91,36 +90,17 @@ func loadAdapters(t testing.TB, p *Policy, folders map[string]string) {
 // drawnWith asks for replies to one prompt with each adapter, two seeds each, at once.
 func drawnWith(t testing.TB, p *Policy, prompt []int32, tokens int, adapters ...string) map[string][2]*Reply {
 	t.Helper()
-	e := EngineOf(p)
-	if err := e.Pause(ExchangeKeep); err != nil { // so that they run in one batch
-		t.Fatal(err)
-	}
-	out := make([][2]*Reply, len(adapters))
-	var wg sync.WaitGroup
-	for i, name := range adapters {
-		for seed := range 2 {
-			wg.Go(func() {
-				r, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: prompt}, Seed: int64(seed), IgnoreEnd: true, Adapter: name,
-					Sampling: traj.Sampling{MaxTokens: tokens}})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				out[i][seed] = r
-			})
+	var requests []*Request
+	for _, name := range adapters {
+		for seed := range int64(2) {
+			requests = append(requests, &Request{Prompt: Sequence{IDs: prompt}, Seed: seed, IgnoreEnd: true, Adapter: name,
+				Sampling: traj.Sampling{MaxTokens: tokens}})
 		}
 	}
-	for e.Load().Waiting < 2*len(adapters) && !t.Failed() {
-		time.Sleep(time.Millisecond)
-	}
-	e.Resume()
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
+	out := askTogether(t, p, requests)
 	replies := map[string][2]*Reply{}
 	for i, name := range adapters {
-		replies[name] = out[i]
+		replies[name] = [2]*Reply(out[2*i:])
 	}
 	return replies
 }
