@@ -131,11 +131,11 @@ func TestAQuantisedModelIsTheOneSavedOfIt(t *testing.T) {
 			var lps [2][]float32
 			for i, dir := range []string{coded, plain} {
 				p := open(t, dir, Config{DType: dtype, Threads: 2, CacheBytes: 1 << 22, MaxContext: 128})
-				out, err := p.Sample(t.Context(), text(3, 30), traj.Sampling{MaxTokens: 12}, 7)
+				out, err := p.Sample(t.Context(), idsOf(3, 30), traj.Sampling{MaxTokens: 12}, 7)
 				if err != nil {
 					t.Fatal(err)
 				}
-				l, err := p.Logprobs(t.Context(), [][]int32{text(4, 50)})
+				l, err := p.Logprobs(t.Context(), [][]int32{idsOf(4, 50)})
 				if err != nil {
 					t.Fatal(err)
 				}

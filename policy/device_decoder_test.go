@@ -301,7 +301,7 @@ func sameStops(t *testing.T, p, other *Policy) {
 // textRequests are requests after three texts, whose replies end in the third block of the cache.
 func textRequests() (out []*Request) {
 	for i := range 3 {
-		out = append(out, &Request{Prompt: Sequence{IDs: text(i, 25)}, Seed: int64(i), IgnoreEnd: true, Top: 2,
+		out = append(out, &Request{Prompt: Sequence{IDs: idsOf(i, 25)}, Seed: int64(i), IgnoreEnd: true, Top: 2,
 			Sampling: traj.Sampling{MaxTokens: 20}})
 	}
 	return out

@@ -84,7 +84,7 @@ func (r *record) sampled(t *testing.T, what string, p *Policy) {
 func (r *record) adapted(t *testing.T, p *Policy, path string) {
 	t.Helper()
 	loadAdapters(t, p, map[string]string{"a": drawnAdapter(t, path, "a", 3, p.model.LoRATargets())})
-	request := &Request{Prompt: Sequence{IDs: text(4, 40)}, Sampling: traj.Sampling{MaxTokens: 12}, Adapter: "a", PromptLogprobs: true}
+	request := &Request{Prompt: Sequence{IDs: idsOf(4, 40)}, Sampling: traj.Sampling{MaxTokens: 12}, Adapter: "a", PromptLogprobs: true}
 	out, err := EngineOf(p).Ask(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)

@@ -57,8 +57,8 @@ type Config struct {
 	// which it drew: what training at that temperature compares itself with. Without
 	// it they are of the model at temperature 1. top-k, top-p and min-p are in neither.
 	SampledLogprobs bool
-	// AsStored keeps the matrices of a GGUF in Q8_0, Q4_0, Q4_1, Q4_K, Q5_K or Q6_K as they are,
-	// where the processor has products with them (AVX2, AVX-512 VNNI) and the model is a plain decoder:
+	// AsStored keeps the matrices of a GGUF as they are, of the types that torch.QuantOf knows, where
+	// the processor has products with them (AVX2, AVX-512 VNNI) and a step of the model is one call:
 	// a quarter to a half of the memory, and what is read for each token. Inputs of products are
 	// rounded to 16 bits instead of weights to bfloat16: another policy than without, as near to
 	// the file's numbers.

@@ -99,7 +99,7 @@ func TestAShortReplyDoesNotWaitForALongPrompt(t *testing.T) {
 	ask := func(wg *sync.WaitGroup, name string, prompt, reply int) {
 		before := e.Load().Waiting
 		wg.Go(func() {
-			q := unstoppable(p, text(3, prompt), 1, reply)
+			q := unstoppable(p, idsOf(3, prompt), 1, reply)
 			if _, err := p.sched.submit(t.Context(), q); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -4,24 +4,48 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 
 	"agentcli/internal/setting"
+	"agentcli/internal/text"
 	"agentcli/internal/torch"
 )
 
-// AutoNote says which device AutoDevice is, "" where nobody would expect another.
-func AutoNote() string {
-	dev, why := torch.AutoDevice()
+// DeviceNote says which device computes a model where device is AutoDevice and the processor is not meant, and what a GPU
+// computes without our kernels; "" where there is nothing to say. Device is as in Config.
+func DeviceNote(device string) string {
+	auto := device == AutoDevice
+	_, dev, err := resolve("", device)
+	if err != nil { // Open says it
+		return ""
+	}
+	why := ""
+	if auto {
+		_, why = torch.AutoDevice()
+	}
+	var kernels error
+	if dev >= 0 {
+		kernels = torch.UseGPUKernels(dev)
+	}
+	return deviceNote(auto, dev, why, torch.CUDAFix(), kernels)
+}
+
+func deviceNote(auto bool, dev torch.Device, why, fix string, kernels error) string {
+	var notes []string
 	switch {
-	case dev != torch.CPU:
-		return fmt.Sprintf("the model is computed on %s; %s cpu computes it on the processor", dev, setting.Name("Device"))
-	case why != "":
-		if fix := torch.CUDAFix(); fix != "" {
+	case auto && dev != torch.CPU:
+		notes = append(notes, fmt.Sprintf("the model is computed on %s; %s cpu computes it on the processor", dev, setting.Name("Device")))
+	case auto && why != "":
+		if fix != "" {
 			why += "; " + fix
 		}
-		return "the model is computed on the processor, although there is a GPU: " + why
+		notes = append(notes, "the model is computed on the processor, although there is a GPU: "+why)
 	}
-	return ""
+	if kernels != nil {
+		notes = append(notes, fmt.Sprintf("%s computes by libtorch's operations in place of our kernels, which takes longer: %s",
+			dev, text.Line(kernels)))
+	}
+	return strings.Join(notes, "; ")
 }
 
 // MemoryOf reads the free and the used memory of a device; device is as in Config.

@@ -38,8 +38,8 @@ func recurrentModels(t *testing.T) map[string]string {
 	return out
 }
 
-// text is n ids that are different for each seed.
-func text(seed, n int) []int32 {
+// idsOf is n ids that are different for each seed.
+func idsOf(seed, n int) []int32 {
 	out := make([]int32, n)
 	for i := range out {
 		out[i] = int32(3 + (i*7+seed*13+i*i%11)%90)
@@ -51,10 +51,11 @@ func text(seed, n int) []int32 {
 // those of the sequences one by one, with nodes shorter than the convolution and longer than
 // a chunk, and texts that end inside of others.
 func TestRecurrentStatesOfATreeAreThoseOfSeparateSequences(t *testing.T) {
-	long := text(1, 150)
-	seqs := [][]int32{text(2, 5), text(2, 2), long, slices.Concat(long[:130], text(3, 1), text(4, 9)),
-		slices.Concat(long[:130], text(3, 1), text(5, 70)),
-		slices.Concat(long[:131], text(6, 3)), slices.Concat(long[:64], text(7, 65)), slices.Concat(long[:2], text(8, 1), text(9, 2)), long[:40]}
+	long := idsOf(1, 150)
+	seqs := [][]int32{idsOf(2, 5), idsOf(2, 2), long, slices.Concat(long[:130], idsOf(3, 1), idsOf(4, 9)),
+		slices.Concat(long[:130], idsOf(3, 1), idsOf(5, 70)),
+		slices.Concat(long[:131], idsOf(6, 3)), slices.Concat(long[:64], idsOf(7, 65)), slices.Concat(long[:2], idsOf(8, 1), idsOf(9, 2)),
+		long[:40]}
 	for title, dir := range recurrentModels(t) {
 		run := func(checkpoint bool, batches ...[][]int32) (lps []float64, grads map[string][]float64) {
 			tr, err := OpenTrainable(dir, Config{DType: "float64", Threads: 2, GradCheckpoint: checkpoint})
@@ -132,10 +133,10 @@ func replies(t *testing.T, p *Policy, prompts [][]int32, together bool) (ids [][
 // continue a reply, that run together, wait for slots, or are computed again after the cache
 // was full get the tokens and log-probs that each gets alone.
 func TestRecurrentStatesOfTheCacheGiveTheTokensOfAnEmptyOne(t *testing.T) {
-	shared := text(1, 61)
-	prompts := [][]int32{text(2, 1), text(2, 2), shared, shared, slices.Concat(shared[:45], text(3, 9)),
-		slices.Concat(shared[:45], text(4, 70)),
-		slices.Concat(shared[:45], text(5, 3)), shared[:48], shared[:49], text(6, 130)}
+	shared := idsOf(1, 61)
+	prompts := [][]int32{idsOf(2, 1), idsOf(2, 2), shared, shared, slices.Concat(shared[:45], idsOf(3, 9)),
+		slices.Concat(shared[:45], idsOf(4, 70)),
+		slices.Concat(shared[:45], idsOf(5, 3)), shared[:48], shared[:49], idsOf(6, 130)}
 	orders, native := []bool{false, true, true}, torch.Native(torch.DefaultDevice)
 	if !native { // a step takes many times as long
 		prompts, orders = prompts[:6], orders[:2]
@@ -194,7 +195,7 @@ func TestRecurrentStatesOfTheCacheGiveTheTokensOfAnEmptyOne(t *testing.T) {
 			var next, nextWant [][]int32
 			var nextLps [][]traj.Logprob
 			for i := range prompts[:4] {
-				next = append(next, slices.Concat(prompts[i], want[i], text(20+i, 4)))
+				next = append(next, slices.Concat(prompts[i], want[i], idsOf(20+i, 4)))
 				a, b := fresh(next[i], i)
 				nextWant, nextLps = append(nextWant, a), append(nextLps, b)
 			}
@@ -222,7 +223,7 @@ func TestSharedPrefixesBeginAtSnapshots(t *testing.T) {
 			}
 			return p.sched.slots.usable(blocks) * blockSize
 		}
-		prompt := text(1, 50)
+		prompt := idsOf(1, 50)
 		if n := begins(prompt); n != 0 {
 			t.Errorf("%s: an empty cache has %d tokens", title, n)
 		}
@@ -230,11 +231,11 @@ func TestSharedPrefixesBeginAtSnapshots(t *testing.T) {
 		if n := begins(prompt); n != 48 {
 			t.Errorf("%s: the same prompt begins behind %d tokens, want 48", title, n)
 		}
-		whole := slices.Concat(prompt, ids[0], text(9, 5))
+		whole := slices.Concat(prompt, ids[0], idsOf(9, 5))
 		if n, want := begins(whole), (len(prompt)+len(ids[0])-1)/blockSize*blockSize; n != want {
 			t.Errorf("%s: the next turn begins behind %d tokens, want %d", title, n, want)
 		}
-		other, third := slices.Concat(prompt[:33], text(2, 20)), slices.Concat(prompt[:33], text(3, 20))
+		other, third := slices.Concat(prompt[:33], idsOf(2, 20)), slices.Concat(prompt[:33], idsOf(3, 20))
 		if n := begins(other); n != 0 {
 			t.Errorf("%s: a first branch begins behind %d tokens, want 0", title, n)
 		}
@@ -331,7 +332,7 @@ func TestOutOfMemoryRecurrentStatesAreComputedAgain(t *testing.T) {
 	together := func() (ids [][]int32) {
 		var requests []*Request
 		for i := range 8 {
-			requests = append(requests, &Request{Prompt: Sequence{IDs: text(i, 100)}, Seed: int64(i),
+			requests = append(requests, &Request{Prompt: Sequence{IDs: idsOf(i, 100)}, Seed: int64(i),
 				Sampling: traj.Sampling{MaxTokens: 20, TopP: .9}})
 		}
 		for _, r := range askTogether(t, p, requests) {
@@ -342,7 +343,7 @@ func TestOutOfMemoryRecurrentStatesAreComputedAgain(t *testing.T) {
 	testdevice.Memory(0)
 	want := together()
 	all := testdevice.Memory(0)
-	replies(t, p, [][]int32{text(30, 100)}, false)
+	replies(t, p, [][]int32{idsOf(30, 100)}, false)
 	one := testdevice.Memory(0)
 	defer testdevice.Memory(0)
 	testdevice.Memory((one + all) / 2)

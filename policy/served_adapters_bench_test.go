@@ -31,7 +31,8 @@ func BenchmarkAdapters(b *testing.B) {
 					start := time.Now()
 					var wg sync.WaitGroup
 					for i := range batch {
-						r := &Request{Prompt: Sequence{IDs: text(1000*b.N+i, 8)}, Seed: int64(i), IgnoreEnd: true, Sampling: traj.Sampling{MaxTokens: tokens}}
+						r := &Request{Prompt: Sequence{IDs: idsOf(1000*b.N+i, 8)}, Seed: int64(i), IgnoreEnd: true,
+							Sampling: traj.Sampling{MaxTokens: tokens}}
 						if adapters > 0 {
 							r.Adapter = fmt.Sprint(i % adapters)
 						}

@@ -126,7 +126,7 @@ func sameReplies(t *testing.T, what string, got [2]*Reply, alone *Policy, prompt
 // Replies of the model, of two adapters and of one on fewer matrices, drawn in one batch on one prompt, are those of the
 // models with each merged, in every family; so are log-probs of given texts.
 func TestRepliesWithAdaptersInOneBatchAreThoseOfMergedModels(t *testing.T) {
-	prompt := text(3, 20)
+	prompt := idsOf(3, 20)
 	for _, g := range families(t) {
 		t.Run(g.Title, func(t *testing.T) {
 			base := g.write(t)
@@ -177,7 +177,7 @@ func TestRepliesWithAdaptersInOneBatchAreThoseOfMergedModels(t *testing.T) {
 // The same with packed weights, and where a decoder draws what has no adapter: those replies are the same to the bit.
 func TestAdaptersChangeNoReplyOfTheModelBesideThem(t *testing.T) {
 	base := "testdata/tiny-qwen3"
-	prompt := text(5, 40)
+	prompt := idsOf(5, 40)
 	for _, dtype := range []string{"float32", "bfloat16"} {
 		p := open(t, base, Config{DType: dtype, Device: "cpu"})
 		before := drawnWith(t, p, prompt, 12, "")[""]
@@ -203,7 +203,7 @@ func TestAdaptersChangeNoReplyOfTheModelBesideThem(t *testing.T) {
 // A decoder computes replies with adapters too: they are those of the operations, the roundings of two programs apart,
 // and to the bit the same whoever is beside them.
 func TestADecoderDrawsWithAdapters(t *testing.T) {
-	prompt := text(5, 40)
+	prompt := idsOf(5, 40)
 	bases := map[string]string{"qwen3": wideModel(t, "qwen3", 0), "recurrent": widened(t, "qwen3_5"), "experts": widened(t, "qwen3_moe")}
 	for name, base := range bases {
 		for _, dtype := range []string{"float32", "bfloat16"} {
@@ -253,7 +253,7 @@ func TestAdaptersKeepPromptsApart(t *testing.T) {
 	loadAdapters(t, p, map[string]string{"one": drawnAdapter(t, "testdata/tiny-qwen3", "one", 2, targets),
 		"two": drawnAdapter(t, "testdata/tiny-qwen3", "two", 2, targets)})
 	cached := func(adapter, salt string) int {
-		r, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: text(9, 40)}, Sampling: traj.Sampling{MaxTokens: 1}, Adapter: adapter,
+		r, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: idsOf(9, 40)}, Sampling: traj.Sampling{MaxTokens: 1}, Adapter: adapter,
 			Salt: salt})
 		if err != nil {
 			t.Fatal(err)

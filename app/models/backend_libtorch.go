@@ -19,14 +19,8 @@ import (
 // NewBackend gives the backend that is built in: libtorch.
 func NewBackend() Backend { return libtorch{} }
 
-// DeviceNote says which device is taken where none is named, "" where nobody would expect
-// another.
-func DeviceNote(named string) string {
-	if cmp.Or(named, policy.AutoDevice) != policy.AutoDevice {
-		return ""
-	}
-	return policy.AutoNote()
-}
+// DeviceNote is policy.DeviceNote of a device's name, or of the default.
+func DeviceNote(named string) string { return policy.DeviceNote(cmp.Or(named, policy.AutoDevice)) }
 
 // libtorch is the Backend of the full build.
 type libtorch struct{}
@@ -74,9 +68,9 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	}
 	if o.AsStored && !policy.HasStoredMatrices(p) {
 		p.Close()
-		return nil, Source{}, nil, exit.Usagef("%s: no matrix of it can be multiplied as it is stored; that needs a .gguf in Q8_0, Q4_0, "+
-			"Q4_1, Q4_K, Q5_K or Q6_K, a plain decoder in bfloat16, and a processor with AVX2; leave out %s", path,
-			setting.Name("AsStored"))
+		return nil, Source{}, nil, exit.Usagef("%s: no matrix of it can be multiplied as it is stored; that needs a .gguf in Q4_0 to Q8_0, "+
+			"Q2_K to Q6_K, IQ4_NL or IQ4_XS, of a model whose step is one call, bfloat16, and a processor with AVX2 (%s cpu); leave out %s",
+			path, setting.Name("Device"), setting.Name("AsStored"))
 	}
 	if o.RouterReplay && !policy.HasExperts(p) {
 		p.Close()

@@ -5,5 +5,5 @@ package models
 // NewBackend gives the backend that is built in: none.
 func NewBackend() Backend { return NoBackend{} }
 
-// DeviceNote says which device is taken where none is named: here none is.
+// DeviceNote is what there is to say of a device that is named: here there is none.
 func DeviceNote(string) string { return "" }

@@ -87,6 +87,9 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		return err
 	}
 	defer engine.Close()
+	if note := models.DeviceNote(o.Model.Device); note != "" {
+		s.Say(note)
+	}
 	h := newServer(engine, source, o, s)
 	if err := loadAdapters(h); err != nil {
 		return err
