@@ -48,6 +48,16 @@ func deviceNote(auto bool, dev torch.Device, why, fix string, kernels error) str
 	return strings.Join(notes, "; ")
 }
 
+// ContextNote says that a text must be shorter than the model's window, or than Config.MaxContext, because the cache has no
+// room for it; "" where it need not be.
+func ContextNote(p *Policy) string {
+	if p.cfg.MaxContext >= p.window {
+		return ""
+	}
+	return fmt.Sprintf("prompt and reply may have %d tokens together in place of %d, for the cache holds no more: give %s more memory, "+
+		"or take %[4]s %[1]d", p.cfg.MaxContext, p.window, setting.Name("KVCache"), setting.Name("MaxContext"))
+}
+
 // MemoryOf reads the free and the used memory of a device; device is as in Config.
 func MemoryOf(device string) (m Memory, err error) {
 	_, dev, err := resolve("", device)

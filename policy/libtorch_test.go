@@ -4,9 +4,11 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"agentcli/internal/setting"
 	"agentcli/internal/torch"
 )
 
@@ -36,6 +38,23 @@ func TestTheNoteOfADeviceSaysWhatNobodyExpects(t *testing.T) {
 			if !strings.Contains(got, w) {
 				t.Errorf("%+v: %q is not in %q", c, w, got)
 			}
+		}
+	}
+}
+
+// A cache that has no room for the longest text says how long texts may be; who wants no longer ones is told nothing.
+func TestACacheThatShortensTextsSaysSo(t *testing.T) {
+	open := func(c Config) *Policy { return open(t, "testdata/tiny-llama", c) }
+	cut := open(Config{DType: "float32", Threads: 1, MaxBatch: 2, Cache: CacheSize{Bytes: 32 << 10}})
+	room := EngineOf(cut).Facts().MaxContext
+	if note := ContextNote(cut); room >= 128 || !strings.Contains(note, fmt.Sprint(room)) || strings.Contains(note, "\n") ||
+		!strings.Contains(note, string(setting.Name("KVCache"))) || !strings.Contains(note, string(setting.Name("MaxContext"))) {
+		t.Errorf("of texts of %d tokens it says %q", room, note)
+	}
+	for _, c := range []Config{{CacheBytes: 32 << 10}, {Cache: CacheSize{Bytes: 32 << 10}, MaxContext: room}} {
+		c.DType, c.Threads, c.MaxBatch = "float32", 1, 2
+		if note := ContextNote(open(c)); note != "" {
+			t.Errorf("%+v: %q", c, note)
 		}
 	}
 }

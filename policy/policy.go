@@ -29,6 +29,7 @@ type Policy struct {
 	exact    chat.Exact
 	noChat   error
 	model    weights.Config
+	window   int // tokens that a text may have where the cache holds them; cfg.MaxContext: that it may have
 	template string
 	worker   *torch.Worker
 	keep     *torch.Scope // the cache; touched on the worker only
@@ -81,7 +82,8 @@ func Open(path string, cfg Config) (*Policy, error) {
 	if p.cfg.MaxBatch <= 0 {
 		p.cfg.MaxBatch = DefaultMaxBatch
 	}
-	p.cfg.MaxContext = p.model.Window(p.cfg.MaxContext)
+	p.window = p.model.Window(p.cfg.MaxContext)
+	p.cfg.MaxContext = p.window
 	p.worker = torch.NewWorker(cfg.Threads)
 	err = p.worker.Do(func(s *torch.Scope) error {
 		n, err := describe(p.model, false)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 
@@ -88,6 +89,15 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	source := Source{Name: abs, Kind: "local", Fingerprint: print, DType: p.DType(), TokenizerHash: p.Tokenizer().Hash(),
 		TemplateHash: HashText(p.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature), Multimodal: p.Multimodal(),
 		BarredIDs: policy.EngineOf(p).Facts().Barred}
+	for _, note := range []string{DeviceNote(o.Device), policy.ContextNote(p)} {
+		if note != "" {
+			source.Notes = append(source.Notes, note)
+		}
+	}
+	if source.Multimodal != "" {
+		source.Notes = append(source.Notes, fmt.Sprintf("%s is a multimodal model (%s): its language model alone is opened", path,
+			source.Multimodal))
+	}
 	source.Images, source.noImages = ImageProcessor(path, o.MinPixels, o.MaxPixels)
 	if r, err := p.Renderer(); err == nil {
 		source.Describe(r)

@@ -169,13 +169,10 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		source.ImageRule = json.RawMessage(source.Images.Rule())
 	}
 	if err == nil {
-		if note := DeviceNote(o.Device); note != "" {
+		for _, note := range source.Notes {
 			notice(note)
 		}
 		source.noteTools(o, false, notice)
-		if source.Multimodal != "" {
-			notice(fmt.Sprintf("%s is a multimodal model (%s): its language model alone is opened", path, source.Multimodal))
-		}
 	}
 	return m, source, closer, err
 }

@@ -43,7 +43,9 @@ type Source struct {
 	// or a server prepares them.
 	Images   *processor.Processor `json:"-"`
 	noImages error
-	eyes     *eyes // nil: noImages says whether the model takes images
+	// Notes are what nobody may expect of a local model as it was opened, one sentence each.
+	Notes []string `json:"-"`
+	eyes  *eyes    // nil: noImages says whether the model takes images
 
 	described chat.Description // of the renderer
 }

@@ -87,7 +87,7 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		return err
 	}
 	defer engine.Close()
-	if note := models.DeviceNote(o.Model.Device); note != "" {
+	for _, note := range source.Notes {
 		s.Say(note)
 	}
 	h := newServer(engine, source, o, s)
