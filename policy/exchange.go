@@ -43,8 +43,8 @@ func readyFor(sc *scheduler, c *change) bool {
 func makeChange(sc *scheduler, c *change) {
 	var err error
 	if c.make != nil {
-		torch.EmptyCache(sc.p.net.device) // what training has left
 		err = sc.p.worker.Do(func(s *torch.Scope) error {
+			torch.EmptyCache(sc.p.net.device) // what training has left
 			before := sc.p.net
 			err := c.make(s)
 			if sc.p.net != before {

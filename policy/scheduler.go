@@ -280,7 +280,10 @@ func (sc *scheduler) halve(plan []work) bool {
 		}
 	}
 	sc.most = max(1, len(sc.running), older)
-	torch.EmptyCache(sc.p.net.device)
+	_ = sc.p.worker.Do(func(*torch.Scope) error {
+		torch.EmptyCache(sc.p.net.device)
+		return nil
+	})
 	return true
 }
 

@@ -288,7 +288,8 @@ Tensor cached_attention(const Tensor &q0, const Tensor &k0, const Tensor &v0, Te
   if (spans && !p.decoding) return varlen_attention(q, kf, vf, *spans, look);
   Tensor out = at::empty_like(q);
   if (p.decoding) {
-    Tensor parts = at::empty({gpu::decode_parts(q, p.decoding->rows.numel(), p.decoding->longest, look.window)}, q.options().dtype(at::kFloat));
+    const int64_t need = gpu::decode_parts(p.decoding->rows.numel(), q.size(1), q.size(2), p.decoding->longest, look.window);
+    Tensor parts = at::empty({need}, q.options().dtype(at::kFloat));
     gpu::decode(q, kpool, vpool, *p.decoding, look, parts, out);
     if (spans) out.index_copy_(0, p.prompts, varlen_attention(q.index_select(0, p.prompts), kf, vf, *spans, look));
     return out;

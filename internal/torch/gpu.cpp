@@ -69,8 +69,16 @@ void embed(const Tensor &table, const Tensor &ids, double scale, Tensor &y) {
 void gate(const Tensor &x, bool gelu, Tensor &y) {
   int64_t n = y.size(-1), rows = n ? y.numel() / n : 0;
   TORCH_CHECK(n % 8 == 0 && x.numel() == 2 * y.numel() && x.size(-1) == 2 * n, "gate: ", x.sizes(), ", ", y.sizes());
-  Gate a{data(x), out(y), rows, n, int(gelu)};
+  Gate a{data(x), static_cast<const char *>(data(x)) + n * x.element_size(), out(y), rows, n, 2 * n, 2 * n, int(gelu)};
   launch("gate", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {x, y});
+}
+
+void gate_columns(const Tensor &g, const Tensor &u, int64_t from, bool gelu, Tensor &y) {
+  const int64_t rows = y.size(0), n = y.size(1), wide = u.size(1);
+  TORCH_CHECK(n % 8 == 0 && wide % 8 == 0 && from % 8 == 0 && g.sizes() == y.sizes() && u.size(0) == rows && from + n <= wide, "gate: ", g.sizes(),
+              ", columns from ", from, " of ", u.sizes(), ", ", y.sizes());
+  Gate a{data(g), static_cast<const char *>(data(u)) + from * u.element_size(), out(y), rows, n, n, wide, int(gelu)};
+  launch("gate", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {g, u, y});
 }
 
 bool takes_norm_gradient(const Tensor &x, int64_t n) { return takes(x, n) && n <= kLongRow && x.numel() > 0; }
@@ -195,16 +203,16 @@ namespace {
 int64_t splits_of(int64_t longest, int64_t window) { return decode_splits(window > 0 ? std::min(window, longest) : longest); }
 }  // namespace
 
-int64_t decode_parts(const Tensor &q, int64_t n, int64_t longest, int64_t window) {
+int64_t decode_parts(int64_t rows, int64_t heads, int64_t dim, int64_t longest, int64_t window) {
   int64_t splits = splits_of(longest, window);
-  return splits > 1 ? n * q.size(1) * splits * (q.size(2) + 2) : 0;
+  return splits > 1 ? rows * heads * splits * (dim + 2) : 0;
 }
 
 void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Decoding &d, Look look, Tensor &parts, Tensor &to) {
   int64_t heads = q.size(1), kv = kpool.size(2), dim = q.size(2), group = heads / kv;
   TORCH_CHECK(dim % 8 == 0 && dim <= kHeadSize, "heads of ", dim, " are not decoded by our kernel");
   int64_t n = d.rows.numel(), splits = splits_of(d.longest, look.window);
-  TORCH_CHECK(parts.numel() >= decode_parts(q, n, d.longest, look.window), "decoding has ", parts.numel(), " numbers to work with");
+  TORCH_CHECK(parts.numel() >= decode_parts(n, heads, dim, d.longest, look.window), "decoding has ", parts.numel(), " numbers to work with");
   const bool long_heads = dim > kHeadPart;
   int lanes = 1;
   while (lanes < 32 && lanes * 8 < dim) lanes *= 2;

@@ -47,6 +47,8 @@ void norm_columns(at::Tensor &x, int64_t from, const at::Tensor &w, Rms r);
 void embed(const at::Tensor &table, const at::Tensor &ids, double scale, at::Tensor &y);
 // y [rows, n] = act(g)·u of x = [g, u]; act is SiLU, or GELU by tanh.
 void gate(const at::Tensor &x, bool gelu, at::Tensor &y);
+// y [rows, n] = act(g)·u, where u is n columns of a tensor [rows, w].
+void gate_columns(const at::Tensor &g, const at::Tensor &u, int64_t from, bool gelu, at::Tensor &y);
 
 // The gradients of x and w of rms_norm, where x's rows are not too long for it.
 bool takes_norm_gradient(const at::Tensor &x, int64_t n);
@@ -108,8 +110,8 @@ struct Decoding {
   at::Tensor table;           // [n · width]: blocks of the cache
   int64_t longest;            // no context has more positions
 };
-// The numbers that decoding q needs beside its arguments.
-int64_t decode_parts(const at::Tensor &q, int64_t n, int64_t longest, int64_t window);
+// The numbers that decoding rows of queries needs beside its arguments.
+int64_t decode_parts(int64_t rows, int64_t heads, int64_t dim, int64_t longest, int64_t window);
 // parts: float32 [decode_parts].
 void decode(const at::Tensor &q, const at::Tensor &kpool, const at::Tensor &vpool, const Decoding &d, Look look, at::Tensor &parts, at::Tensor &out);
 
@@ -169,9 +171,11 @@ void dequantise_codes(const agt_codes &c, at::Tensor &y);
 // must stay where it is, and nothing in it may ask for memory.
 class Graph {
  public:
-  // Runs the work once, with the device idle before and after, and then records it without running it.
+  // Runs the work once, behind what the device's stream has, waits for it, and then records it without running it. Where there
+  // is no memory for a graph, it is false.
   Graph(at::Device device, const std::function<void()> &work);
   ~Graph();
+  explicit operator bool() const { return run_; }
   Graph(const Graph &) = delete;
   Graph &operator=(const Graph &) = delete;
   void launch() const;  // behind what the device's stream has
@@ -180,7 +184,7 @@ class Graph {
   at::Device device_;
   void *run_ = nullptr;
 };
-// Waits until the device has finished all its work.
+// Waits for what the device's stream has. The whole device is not waited for: CUDA refuses that while another thread records.
 void wait(at::Device device);
 
 }  // namespace gpu

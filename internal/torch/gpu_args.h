@@ -83,9 +83,9 @@ struct Norm {
 
 // y = act(g)·u of x = [g, u], where act is SiLU, or GELU's approximation by tanh.
 struct Gate {
-  const void *x;  // T [rows, 2·n]
-  void *y;        // T [rows, n]
-  long long rows, n;
+  const void *g, *u;              // T: rows of n, the first number of one a stride behind that of the row before
+  void *y;                        // T [rows, n]
+  long long rows, n, g_stride, u_stride;
   int gelu;
 };
 

@@ -234,6 +234,7 @@ bool loaded(int device) {
 
 Graph::Graph(at::Device device, const std::function<void()> &work) : device_(device) {
   constexpr int relaxed = 2;  // what other threads do meanwhile is not looked at
+  constexpr int out_of_memory = 2;
   c10::DeviceGuard guard(device);
   c10::impl::VirtualGuardImpl impl(device.type());
   wait(device);
@@ -244,7 +245,7 @@ Graph::Graph(at::Device device, const std::function<void()> &work) : device_(dev
   void *graph = nullptr;
   try {
     work();
-    wait(device);
+    own.synchronize();
     driver().check(driver().begin_capture(own.native_handle(), relaxed), "cuStreamBeginCapture");
     recording = true;
     try {
@@ -255,23 +256,32 @@ Graph::Graph(at::Device device, const std::function<void()> &work) : device_(dev
       throw;
     }
     recording = false;
-    driver().check(driver().end_capture(own.native_handle(), &graph), "cuStreamEndCapture");
-    driver().check(driver().instantiate(&run_, graph, 0), "cuGraphInstantiate");
+    int code = driver().end_capture(own.native_handle(), &graph);
+    if (code == 0) code = driver().instantiate(&run_, graph, 0);
+    if (code == out_of_memory) run_ = nullptr;  // the work is done all the same
+    else driver().check(code, "recording a graph");
   } catch (...) {
     impl.exchangeStream(was);
     if (graph) driver().destroy_graph(graph);
+    try {  // what comes on the other stream is not ordered behind what was begun
+      own.synchronize();
+    } catch (...) {
+    }
     throw;
   }
   impl.exchangeStream(was);
-  driver().destroy_graph(graph);
+  if (graph) driver().destroy_graph(graph);
 }
-Graph::~Graph() { driver().destroy_run(run_); }
-void Graph::launch() const { driver().check(driver().run(run_, stream(device_)), "cuGraphLaunch"); }
+Graph::~Graph() {
+  if (run_) driver().destroy_run(run_);
+}
+void Graph::launch() const {
+  c10::DeviceGuard guard(device_);  // the stream of all is the one of the thread's device
+  enter(device_.index());
+  driver().check(driver().run(run_, stream(device_)), "cuGraphLaunch");
+}
 
-void wait(at::Device device) {
-  const c10::OptionalDeviceGuard guard(device);  // else CUDA begins on the thread's device, too
-  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
+void wait(at::Device device) { c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize(); }
 
 }  // namespace gpu
 }  // namespace agt

@@ -98,7 +98,7 @@ struct DeviceDecoder {
     Tensor embed, projection, norm;
     double scale;
     bool gelu;
-    Tensor own, inputs, gate, both, act;  // to work in
+    Tensor own, inputs, gate, act;  // to work in
     int64_t size() const { return norm.size(0); }
   } per;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<gpu::Graph>> graphs;  // by rows and the longest context
@@ -135,7 +135,6 @@ struct DeviceDecoder {
       per.own = rows(per.embed.size(1));
       per.inputs = rows(per.embed.size(1));
       per.gate = rows(per.size());
-      per.both = rows(2 * per.size());
       per.act = rows(per.size());
     }
     convolved = rows(channels);
@@ -188,7 +187,7 @@ struct DeviceDecoder {
       }
       product(s.few, seen, l.o, l.o_bias, s.y);
       feed_forward(l, p, s, with_experts);
-      if (l.output_scale.defined() || l.per_gate.defined()) end_layer(l, s, inputs.defined() ? inputs.select(1, int64_t(i)) : none);
+      if (l.output_scale.defined() || l.per_gate.defined()) end_layer(l, s, inputs, int64_t(i));
     }
     Tensor z = rows(logits, head.size(0));
     project(s, layers.back().after_mlp, norm, head, none, Gating::none, z);
@@ -229,7 +228,7 @@ struct DeviceDecoder {
     s.y.add_(beside);
   }
 
-  // The numbers that the layers have of the ids [n, layers, size]: perLayerInputs in package policy.
+  // The numbers that the layers have of the ids [n, layers·size]: perLayerInputs in package policy.
   Tensor inputs_of_layers(const Tensor &ids, const Residual &s) {
     const int64_t n = s.x.size(0), all = per.embed.size(1);
     Tensor own = per.own.narrow(0, 0, n * all).view({n, all}), inputs = per.inputs.narrow(0, 0, n * all).view({n, all});
@@ -238,21 +237,18 @@ struct DeviceDecoder {
     inputs.mul_(1 / std::sqrt(double(s.x.size(1))));
     gpu::rms_norm(inputs, nullptr, per.norm, nullptr, rms, inputs);
     inputs.add_(own).mul_(std::sqrt(.5));
-    return inputs.view({n, -1, per.size()});
+    return inputs;
   }
 
   // x behind a layer that has numbers of its own for the tokens, or a factor: `ended` in package policy.
-  void end_layer(const DeviceLayer &l, Residual &s, const Tensor &input) {
+  void end_layer(const DeviceLayer &l, Residual &s, const Tensor &inputs, int64_t layer) {
     if (l.after_mlp.defined()) gpu::rms_norm(s.y, nullptr, l.after_mlp, nullptr, rms, s.y);
     s.x.add_(s.y);
     if (l.per_gate.defined()) {
       const int64_t n = s.x.size(0), size = per.size();
-      Tensor gate = per.gate.narrow(0, 0, n * size).view({n, size}), both = per.both.narrow(0, 0, n * 2 * size).view({n, 2 * size}),
-             act = per.act.narrow(0, 0, n * size).view({n, size});
+      Tensor gate = per.gate.narrow(0, 0, n * size).view({n, size}), act = per.act.narrow(0, 0, n * size).view({n, size});
       product(s.few, s.x, l.per_gate, {}, gate);
-      both.narrow(1, 0, size).copy_(gate);
-      both.narrow(1, size, size).copy_(input);
-      gpu::gate(both, per.gelu, act);
+      gpu::gate_columns(gate, inputs, layer * size, per.gelu, act);
       product(s.few, act, l.per_projection, {}, s.y);
       gpu::rms_norm(s.y, nullptr, l.per_norm, nullptr, rms, s.y);
       s.x.add_(s.y);
@@ -368,7 +364,7 @@ struct DeviceDecoder {
     TORCH_CHECK(width <= most_blocks, "decoder: a sequence of ", width, " blocks, at most ", most_blocks);
     int64_t need = 0;
     for (auto &l : layers)
-      if (!l.mixer.conv.defined()) need = std::max(need, gpu::decode_parts(q.view({-1, l.n_heads, l.dim}), n, far, l.look.window));
+      if (!l.mixer.conv.defined()) need = std::max(need, gpu::decode_parts(n, l.n_heads, l.dim, far, l.look.window));
     if (need > parts.numel()) {  // the recorded graphs point to the old buffer
       graphs.clear();
       parts = at::empty({need}, parts.options());
@@ -380,7 +376,11 @@ struct DeviceDecoder {
         graph->second->launch();
       } else {  // it is recorded behind the step itself: states move on once
         if (graphs.size() >= kMostGraphs) graphs.clear();
-        graphs.emplace(std::pair{n, far}, std::make_unique<gpu::Graph>(device(), [&] { compute(n, far); }));
+        auto recorded = std::make_unique<gpu::Graph>(device(), [&] { compute(n, far); });
+        if (*recorded)
+          graphs.emplace(std::pair{n, far}, std::move(recorded));
+        else
+          graphs.clear();
       }
     } else {
       compute(n, far);
@@ -394,7 +394,7 @@ struct DeviceDecoder {
 
   Tensor wait(int64_t rows, int32_t *ids, float *logprobs, int32_t *chosen) {
     const int64_t n = bucket(rows);
-    if ((draws || records) && device().is_cuda()) gpu::wait(device());
+    if (device().is_cuda()) gpu::wait(device());  // the next step changes what was copied from the host
     if (records) {
       const int64_t each = experts.active();
       for (int64_t k = 0; k < experts.layers(); k++)
@@ -431,7 +431,7 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
     d->records = records != 0;
     if (m->per_layer_embed)
       d->per = {tensor_of(m->per_layer_embed), tensor_of(m->per_layer_projection), tensor_of(m->per_layer_norm), m->per_layer_scale,
-                m->per_layer_gelu != 0, {}, {}, {}, {}, {}};
+                m->per_layer_gelu != 0, {}, {}, {}, {}};
     d->most_rows = most_rows;
     d->most_blocks = most_blocks;
     for (int i = 0; i < n; i++) {

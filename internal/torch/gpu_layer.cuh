@@ -17,10 +17,10 @@ __device__ void embed(const Embed &a) {
 }
 template <class T>
 __device__ void gate(const Gate &a) {
-  const i64 at = (i64(blockIdx.x) * blockDim.x + threadIdx.x) * 8, row = at / a.n;
+  const i64 at = (i64(blockIdx.x) * blockDim.x + threadIdx.x) * 8, row = at / a.n, column = at % a.n;
   if (row >= a.rows) return;
-  const T *x = static_cast<const T *>(a.x) + row * 2 * a.n + at % a.n;
-  Eight<T> g = load(x), u = load(x + a.n);
+  Eight<T> g = load(static_cast<const T *>(a.g) + row * a.g_stride + column);
+  const Eight<T> u = load(static_cast<const T *>(a.u) + row * a.u_stride + column);
   for (int j = 0; j < 8; j++) {
     const float v = wide(g.v[j]);
     g.v[j] = narrow<T>((a.gelu ? gelu(v) : silu(v)) * wide(u.v[j]));

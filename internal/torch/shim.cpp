@@ -1225,6 +1225,7 @@ int agt_cuda_devices(const char *file, agt_cuda *found, char **why) {
 void agt_empty_cache(int device) {
   if (device_of(device).is_cpu()) return;
   try {
+    const c10::OptionalDeviceGuard guard(device_of(device));  // it waits for a stream of the thread's device
     allocator_of(device)->emptyCache();
   } catch (...) {  // it is a kindness: what fails here fails again where it matters
   }
