@@ -44,7 +44,12 @@ def compare(name, t):
     want = m.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=32, do_sample=False)[0, ids.shape[1] :].tolist()
     n = min(len(want), len(got["out"]))
     same = next((i for i in range(n) if want[i] != got["out"][i]), n)
-    print(f"{name:11} {t:5} {same} of {n} tokens equal")
+    # Where one token differs, so does the text behind it: what transformers says of llama.cpp's text.
+    with torch.no_grad():
+        rows = m(torch.tensor([got["ids"] + got["out"]])).logits[0, len(got["ids"]) - 1 : -1]
+    below = rows.max(-1).values - rows.gather(-1, torch.tensor(got["out"])[:, None])[:, 0]
+    print(f"{name:11} {t:5} {same} of {n} tokens equal; of llama.cpp's {int((below == 0).sum())} of {len(below)} are the first choice, "
+          f"the others at most {below.max():.2g} below it, where logits have a standard deviation of {rows.std():.2g}")
 
 
 if __name__ == "__main__":

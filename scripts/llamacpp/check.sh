@@ -6,7 +6,8 @@
 # llama.cpp is that of the npm package node-llama-cpp (ready-made, for the CPU). The
 # Python has torch, transformers and gguf: transformers on the same GGUF, in float32, is
 # the other side, or on the folder for the families whose GGUFs it does not read. MODEL is a
-# small Llama, whose tokenizer random models of the other families get too. A line for each file: the number of equal tokens of 32.
+# small Llama, whose tokenizer random models of the other families get too. A line for each file: the number of equal tokens of
+# 32, and how many of llama.cpp's are the first choice of transformers behind the same text.
 # llama.cpp multiplies blocks by activations that it rounds. With LLAMA, the folder of bench/llama_cpp.sh, its llama-quantize also
 # makes float32 of them, and llama.cpp computes with that: equal tokens show that it reads the same numbers.
 set -euo pipefail
