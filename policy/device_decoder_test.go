@@ -4,6 +4,7 @@ package policy
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -295,6 +296,27 @@ func sameStops(t *testing.T, p, other *Policy) {
 		if HasExperts(p) && !slices.Equal(got[i].Experts.IDs, want[i].Experts.IDs) {
 			t.Errorf("stopped at %q, reply %d has the experts %v, by operations %v", stop, i, got[i].Experts.IDs, want[i].Experts.IDs)
 		}
+	}
+}
+
+// A graph stays right when longer contexts need more room to work in than there was when it was recorded.
+func TestAGraphOfShortContextsIsRightAfterLongOnes(t *testing.T) {
+	onDefault(t, kernelDevice(), "")
+	testdevice.Kernels(true)
+	defer testdevice.Kernels(false)
+	models := families(t)
+	g := models[slices.IndexFunc(models, func(g familyGolden) bool { return g.Title == "qwen3" })]
+	g.Config = changed(t, g.Config, map[string]any{"max_position_embeddings": 2048})
+	dir, cfg := g.write(t), Config{DType: "float32", Threads: 1, CacheBytes: 4 << 20}
+	p, other := open(t, dir, cfg), open(t, dir, cfg)
+	if p.sched.device == nil {
+		t.Fatal("there is no decoder")
+	}
+	other.sched.device.Close()
+	other.sched.device = nil
+	for i, n := range []int{300, 700, 300} {
+		prompt := func(int) []int32 { return idsOf(i, n) }
+		alike(t, fmt.Sprint(n, " tokens"), "float32", 1e-5, drawAll(t, p, prompt, []int{1}), drawAll(t, other, prompt, []int{1}))
 	}
 }
 

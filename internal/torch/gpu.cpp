@@ -3,6 +3,8 @@
 // Our kernels on a device: what each is called with.
 #include "gpu.h"
 
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <atomic>
@@ -22,8 +24,9 @@ namespace {
 
 using at::Tensor;
 
-// How each kind of device runs a kernel; null: not at all.
+// How each kind of device runs and records kernels; null: not at all.
 std::atomic<Launch> on_cuda{nullptr}, on_test_device{nullptr};
+std::atomic<Record> records_cuda{nullptr}, records_test_device{nullptr};
 
 Launch launcher(const Tensor &x) { return x.is_cuda() ? on_cuda.load() : x.is_privateuseone() ? on_test_device.load() : nullptr; }
 
@@ -49,8 +52,18 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-void set_cuda(Launch l) { on_cuda = l; }
-void set_test_device(Launch l) { on_test_device = l; }
+void set_cuda(Launch l, Record r) {
+  records_cuda = r;
+  on_cuda = l;
+}
+void set_test_device(Launch l, Record r) {
+  records_test_device = r;
+  on_test_device = l;
+}
+std::unique_ptr<Graph> record(at::Device device, const std::function<void()> &work) {
+  return (device.is_cuda() ? records_cuda : records_test_device).load()(device, work);
+}
+void wait(at::Device device) { c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize(); }
 
 bool have(const Tensor &x) {
   return launcher(x) && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && (!x.is_cuda() || loaded(x.get_device()));

@@ -24,9 +24,22 @@ struct Call {
 };
 using Launch = void (*)(const Call &call, at::TensorList used);
 
-// How each kind of device runs a kernel; null: not at all.
-void set_cuda(Launch l);
-void set_test_device(Launch l);
+// Graph is work on a device that was recorded and is launched as a whole. What it works on must stay where it was, and
+// nothing in it may ask for memory.
+struct Graph {
+  virtual ~Graph() = default;
+  virtual void launch() const = 0;  // behind what the device's stream has
+};
+// Record runs the work once, behind what the device's stream has, waits for it, and then records it without running it.
+// Null: there is no memory for a graph.
+using Record = std::unique_ptr<Graph> (*)(at::Device device, const std::function<void()> &work);
+
+// How each kind of device runs and records kernels; null: not at all.
+void set_cuda(Launch l, Record r);
+void set_test_device(Launch l, Record r);
+std::unique_ptr<Graph> record(at::Device device, const std::function<void()> &work);
+// Waits for what the device's stream has. The whole device is not waited for: CUDA refuses that while another thread records.
+void wait(at::Device device);
 bool loaded(int device);  // our kernels are, on a CUDA device (gpu_cuda.cpp)
 
 // have: x's device has our kernels, and they take x's type.
@@ -166,26 +179,6 @@ void head_gradient(at::Tensor &logits, const at::Tensor &targets, const at::Tens
 void dequantise_blocks(const BlockFormat &f, const agt_bytes *parts, int n, at::Tensor &y);
 // The same of matrices of codes.
 void dequantise_codes(const agt_codes &c, at::Tensor &y);
-
-// Graph is work on a CUDA device that is recorded once and launched as a whole. What it works on
-// must stay where it is, and nothing in it may ask for memory.
-class Graph {
- public:
-  // Runs the work once, behind what the device's stream has, waits for it, and then records it without running it. Where there
-  // is no memory for a graph, it is false.
-  Graph(at::Device device, const std::function<void()> &work);
-  ~Graph();
-  explicit operator bool() const { return run_; }
-  Graph(const Graph &) = delete;
-  Graph &operator=(const Graph &) = delete;
-  void launch() const;  // behind what the device's stream has
-
- private:
-  at::Device device_;
-  void *run_ = nullptr;
-};
-// Waits for what the device's stream has. The whole device is not waited for: CUDA refuses that while another thread records.
-void wait(at::Device device);
 
 }  // namespace gpu
 }  // namespace agt

@@ -225,14 +225,29 @@ void launch_cuda(const Call &c, at::TensorList used) {
   driver().check(driver().start(&config, function(device.index(), name), params, nullptr), name.c_str());
 }
 
-}  // namespace
+class CudaGraph final : public Graph {
+ public:
+  CudaGraph(at::Device device, void *graph) : device_(device), status_(driver().instantiate(&run_, graph, 0)) {}
+  ~CudaGraph() override {
+    if (status_ == 0) driver().destroy_run(run_);
+  }
+  CudaGraph(const CudaGraph &) = delete;
+  CudaGraph &operator=(const CudaGraph &) = delete;
 
-bool loaded(int device) {
-  std::lock_guard<std::mutex> g(lock);
-  return modules.count(device) > 0;
-}
+  int status() const { return status_; }
+  void launch() const override {
+    c10::DeviceGuard guard(device_);  // the stream of all is the one of the thread's device
+    enter(device_.index());
+    driver().check(driver().run(run_, stream(device_)), "cuGraphLaunch");
+  }
 
-Graph::Graph(at::Device device, const std::function<void()> &work) : device_(device) {
+ private:
+  at::Device device_;
+  void *run_ = nullptr;
+  int status_;
+};
+
+std::unique_ptr<Graph> record_cuda(at::Device device, const std::function<void()> &work) {
   constexpr int relaxed = 2;  // what other threads do meanwhile is not looked at
   constexpr int out_of_memory = 2;
   c10::DeviceGuard guard(device);
@@ -241,8 +256,9 @@ Graph::Graph(at::Device device, const std::function<void()> &work) : device_(dev
   // The stream of all is not recorded; this one is, with the workspace that cuBLAS has for it.
   static thread_local c10::Stream own = impl.getStreamFromGlobalPool(device);
   if (own.device() != device) own = impl.getStreamFromGlobalPool(device);
-  c10::Stream was = impl.exchangeStream(own);
+  const c10::Stream was = impl.exchangeStream(own);
   void *graph = nullptr;
+  std::unique_ptr<CudaGraph> recorded;
   try {
     work();
     own.synchronize();
@@ -257,9 +273,14 @@ Graph::Graph(at::Device device, const std::function<void()> &work) : device_(dev
     }
     recording = false;
     int code = driver().end_capture(own.native_handle(), &graph);
-    if (code == 0) code = driver().instantiate(&run_, graph, 0);
-    if (code == out_of_memory) run_ = nullptr;  // the work is done all the same
-    else driver().check(code, "recording a graph");
+    if (code == 0) {
+      recorded = std::make_unique<CudaGraph>(device, graph);
+      code = recorded->status();
+    }
+    if (code == out_of_memory)
+      recorded = nullptr;  // the work is done all the same
+    else
+      driver().check(code, "recording a graph");
   } catch (...) {
     impl.exchangeStream(was);
     if (graph) driver().destroy_graph(graph);
@@ -271,17 +292,15 @@ Graph::Graph(at::Device device, const std::function<void()> &work) : device_(dev
   }
   impl.exchangeStream(was);
   if (graph) driver().destroy_graph(graph);
-}
-Graph::~Graph() {
-  if (run_) driver().destroy_run(run_);
-}
-void Graph::launch() const {
-  c10::DeviceGuard guard(device_);  // the stream of all is the one of the thread's device
-  enter(device_.index());
-  driver().check(driver().run(run_, stream(device_)), "cuGraphLaunch");
+  return recorded;
 }
 
-void wait(at::Device device) { c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize(); }
+}  // namespace
+
+bool loaded(int device) {
+  std::lock_guard<std::mutex> g(lock);
+  return modules.count(device) > 0;
+}
 
 }  // namespace gpu
 }  // namespace agt
@@ -335,7 +354,7 @@ int agt_gpu_load(int device, const void *cubin, char **err) {
       std::lock_guard<std::mutex> g(agt::gpu::lock);
       agt::gpu::modules[device] = m;
     }
-    agt::gpu::set_cuda(agt::gpu::launch_cuda);
+    agt::gpu::set_cuda(agt::gpu::launch_cuda, agt::gpu::record_cuda);
   });
 }
 }

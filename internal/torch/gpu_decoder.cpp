@@ -370,20 +370,15 @@ struct DeviceDecoder {
       parts = at::empty({need}, parts.options());
     }
     stage(r, how, n, width);
-    if (device().is_cuda()) {
-      auto graph = graphs.find({n, far});
-      if (graph != graphs.end()) {
-        graph->second->launch();
-      } else {  // it is recorded behind the step itself: states move on once
-        if (graphs.size() >= kMostGraphs) graphs.clear();
-        auto recorded = std::make_unique<gpu::Graph>(device(), [&] { compute(n, far); });
-        if (*recorded)
-          graphs.emplace(std::pair{n, far}, std::move(recorded));
-        else
-          graphs.clear();
-      }
-    } else {
-      compute(n, far);
+    auto graph = graphs.find({n, far});
+    if (graph != graphs.end()) {
+      graph->second->launch();
+    } else {  // it is recorded behind the step itself: states move on once
+      if (graphs.size() >= kMostGraphs) graphs.clear();
+      if (auto recorded = gpu::record(device(), [&] { compute(n, far); }))
+        graphs.emplace(std::pair{n, far}, std::move(recorded));
+      else
+        graphs.clear();
     }
     if (draws) host_drawn.narrow(0, 0, 2 * n).copy_(drawn.narrow(0, 0, 2 * n), /*non_blocking=*/true);
     if (records) {
@@ -394,7 +389,7 @@ struct DeviceDecoder {
 
   Tensor wait(int64_t rows, int32_t *ids, float *logprobs, int32_t *chosen) {
     const int64_t n = bucket(rows);
-    if (device().is_cuda()) gpu::wait(device());  // the next step changes what was copied from the host
+    gpu::wait(device());  // the next step changes what was copied from the host
     if (records) {
       const int64_t each = experts.active();
       for (int64_t k = 0; k < experts.layers(); k++)

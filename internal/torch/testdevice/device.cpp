@@ -59,6 +59,7 @@ struct Memory final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t n) override {
     at::Device device(at::kPrivateUse1, 0);
     if (n == 0) return {nullptr, nullptr, nullptr, device};
+    TORCH_CHECK(!recording, "memory is asked for in work that is recorded: ", n, " bytes");
     size_t bytes = rounded(n);
     std::lock_guard<std::mutex> g(lock);
     TORCH_CHECK(failure.empty(), std::exchange(failure, ""));
@@ -180,6 +181,11 @@ const at::Tensor &resize_(const at::Tensor &x, c10::SymIntArrayRef size0, std::o
 
 // ---- copies ------------------------------------------------------------------------------
 at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool later) {
+  if (recording) {
+    TORCH_CHECK(from.is_privateuseone() && to.is_privateuseone(), "a copy from or to the host is in work that is recorded");
+    recording->push_back([from = Place(from), to = Place(to)] { copy_from(from.at(), to.at(), false); });
+    return to;
+  }
   if (from.is_cpu() != to.is_cpu()) calls[3]++;
   if (from.is_cpu()) calls[5] += long(from.nbytes());
   if (later && from.is_cpu() && from.numel() > 0) {
@@ -248,7 +254,10 @@ at::Tensor grouped_mm(const at::Tensor &a, const at::Tensor &b, const std::optio
   return placed(at::_grouped_mm(x.host, y.host, e.host, bias, type));
 }
 
+}  // namespace
+
 void fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  if (recording) return record_operation(op, stack);
   // autograd's thread of the device takes the number of threads that was set last, before its
   // first product and not in the middle of its first backward pass: libtorch has two such flags.
   at::internal::lazy_init_num_threads();
@@ -262,6 +271,8 @@ void fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     if (host.sizes() != own.sizes()) Open(own.resize_(host.sizes())).host.copy_(host);  // an empty result that the operation has sized
   for (size_t n = op.schema().returns().size(), i = stack->size() - n; i < stack->size(); i++) (*stack)[i] = args.map((*stack)[i], &Arguments::device);
 }
+
+namespace {
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return at::kPrivateUse1; }
@@ -280,6 +291,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void *event) const override { make_copies(reinterpret_cast<long>(event) - 1); }
   void synchronizeDevice(c10::DeviceIndex) const override { make_copies(); }
+  void synchronizeStream(const c10::Stream &) const override { make_copies(); }
 };
 
 struct Hooks final : at::PrivateUse1HooksInterface {

@@ -22,9 +22,14 @@ namespace {
 template <class A, void (*kernel)(const A)>
 void body(const void *args) { kernel(*static_cast<const A *>(args)); }
 
-#define KERNEL(args, name) {#name, body<agt::gpu::args, gpu_##name>}
+struct Kernel {
+  void (*body)(const void *);
+  size_t bytes;  // of its arguments
+};
+
+#define KERNEL(args, name) {#name, {body<agt::gpu::args, gpu_##name>, sizeof(agt::gpu::args)}}
 #define BOTH(args, name) KERNEL(args, name##_f32), KERNEL(args, name##_bf16)
-const std::map<std::string, void (*)(const void *)> kernels{
+const std::map<std::string, Kernel> kernels{
     BOTH(Decode, decode1), BOTH(Decode, decode2), BOTH(Decode, decode4), BOTH(Decode, long_decode1), BOTH(Decode, long_decode2),
        BOTH(Decode, combine),
     BOTH(Norm, norm_rows), BOTH(Norm, norm_long), BOTH(Heads, heads), BOTH(Heads, long_heads), BOTH(Head, head), BOTH(HeadGradient, head_gradient), BOTH(Sample, sample),
@@ -44,14 +49,26 @@ void launch(const agt::gpu::Call &c, at::TensorList used) {
   if (c.type != at::ScalarType::Undefined) name += c.type == at::kFloat ? "_f32" : "_bf16";
   auto k = kernels.find(name);
   TORCH_CHECK(k != kernels.end(), "there is no kernel ", name);
-  std::deque<Open> open;
+  const auto run = [x = c.x, y = c.y, z = c.z, threads = c.threads, body = k->second.body](at::TensorList used, const void *args) {
+    std::deque<Open> open;
+    for (const at::Tensor &t : used)
+      if (t.defined()) open.emplace_back(t);
+    calls[4]++;
+    blocks::run(x, y, z, threads, body, args);
+  };
+  if (!recording) return run(used, c.args);
+  std::vector<Place> places;
   for (const at::Tensor &t : used)
-    if (t.defined()) open.emplace_back(t);
-  calls[4]++;
-  blocks::run(c.x, c.y, c.z, c.threads, k->second, c.args);
+    if (t.defined()) places.emplace_back(t);
+  const auto *args = static_cast<const char *>(c.args);
+  recording->push_back([run, places, args = std::vector<char>(args, args + k->second.bytes)] {
+    std::vector<at::Tensor> again;
+    for (const Place &p : places) again.push_back(p.at());
+    run(again, args.data());
+  });
 }
 
 }  // namespace
 }  // namespace testdevice
 
-extern "C" void agt_test_device_kernels(int on) { agt::gpu::set_test_device(on ? testdevice::launch : nullptr); }
+extern "C" void agt_test_device_kernels(int on) { agt::gpu::set_test_device(on ? testdevice::launch : nullptr, testdevice::record); }
