@@ -68,17 +68,40 @@ func deviceTrials(dev torch.Device) map[string][]deviceTrial {
 	return trials
 }
 
+// onKernels plays a test on a device that has our kernels.
+func onKernels(t *testing.T) {
+	t.Helper()
+	onDefault(t, kernelDevice(), "")
+	testdevice.Kernels(true)
+	t.Cleanup(func() { testdevice.Kernels(false) })
+}
+
+// withDecoder opens a model whose steps are recorded, withoutDecoder one whose steps are operations.
+func withDecoder(t *testing.T, dir string, cfg Config) *Policy {
+	t.Helper()
+	p := open(t, dir, cfg)
+	if p.sched.device == nil {
+		t.Fatal("there is no decoder")
+	}
+	return p
+}
+
+func withoutDecoder(t *testing.T, dir string, cfg Config) *Policy {
+	t.Helper()
+	p := withDecoder(t, dir, cfg)
+	p.sched.device.Close()
+	p.sched.device = nil
+	return p
+}
+
 // Steps of the decoder on a device give what the operations give: the tokens of a seed and their
 // log-probs, for one sequence, for few and for many, in short contexts and in long ones.
 func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 	if torch.DefaultDevice == torch.TestDevice || os.Getenv("AGENTCLI_TEST_KERNELS") == "none" {
 		t.Skip("make test compares them once, where the other tests run on a CPU with our kernels")
 	}
-	dev := kernelDevice()
-	onDefault(t, dev, "")
-	testdevice.Kernels(true)
-	defer testdevice.Kernels(false)
-	trials := deviceTrials(dev)
+	onKernels(t)
+	trials := deviceTrials(kernelDevice())
 	models := families(t)
 	other := func(title, change string, with map[string]any) {
 		g := models[slices.IndexFunc(models, func(g familyGolden) bool { return g.Title == title })]
@@ -102,15 +125,10 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 			for _, x := range of {
 				most := map[string]float64{"float32": 1e-5, "bfloat16": .04}[x.dtype]
 				cfg := Config{DType: x.dtype, Threads: 1, CacheBytes: 4 << 20, KeepExperts: true}
-				p, other := open(t, dir, cfg), open(t, dir, cfg)
-				if p.sched.device == nil {
-					t.Fatal("there is no decoder")
-				}
+				p, other := withDecoder(t, dir, cfg), withoutDecoder(t, dir, cfg)
 				if HasExperts(p) && x.dtype == "bfloat16" {
 					most = 2 // a rounding decides between two experts now and then
 				}
-				other.sched.device.Close()
-				other.sched.device = nil
 				for _, numbers := range x.numbers {
 					got, want := drawSome(t, p, numbers...), drawSome(t, other, numbers...)
 					alike(t, "short", x.dtype, most, got, want)
@@ -177,19 +195,12 @@ func changed(t *testing.T, config []byte, with map[string]any) []byte {
 
 // Mixers of the sizes that models have: several numbers of a key for each thread, and more channels than a block has.
 func TestTheDecoderOnADeviceTakesWideMixers(t *testing.T) {
-	onDefault(t, kernelDevice(), "")
-	testdevice.Kernels(true)
-	defer testdevice.Kernels(false)
+	onKernels(t)
 	for _, title := range []string{"lfm2", "qwen3_5"} {
 		t.Run(title, func(t *testing.T) {
 			cfg := Config{DType: "float32", Threads: 1, CacheBytes: 16 << 20, MaxBatch: 2}
 			dir := widened(t, title)
-			p, other := open(t, dir, cfg), open(t, dir, cfg)
-			if p.sched.device == nil {
-				t.Fatal("there is no decoder")
-			}
-			other.sched.device.Close()
-			other.sched.device = nil
+			p, other := withDecoder(t, dir, cfg), withoutDecoder(t, dir, cfg)
 			alike(t, title, "float32", 4e-5, drawSome(t, p, 1, 2), drawSome(t, other, 1, 2))
 		})
 	}
@@ -201,9 +212,7 @@ func TestEveryFamilyHasAStepOnADeviceThatAsksForNoMemory(t *testing.T) {
 	if kernelDevice() != torch.TestDevice {
 		t.Skip("the tests' device counts memory")
 	}
-	onDefault(t, torch.TestDevice, "")
-	testdevice.Kernels(true)
-	defer testdevice.Kernels(false)
+	onKernels(t)
 	models, n, without := families(t), 0, []string(nil)
 	for i := range models {
 		if models[i].Title == "gemma4 with all of it, untied" {
@@ -301,19 +310,12 @@ func sameStops(t *testing.T, p, other *Policy) {
 
 // A graph stays right when longer contexts need more room to work in than there was when it was recorded.
 func TestAGraphOfShortContextsIsRightAfterLongOnes(t *testing.T) {
-	onDefault(t, kernelDevice(), "")
-	testdevice.Kernels(true)
-	defer testdevice.Kernels(false)
+	onKernels(t)
 	models := families(t)
 	g := models[slices.IndexFunc(models, func(g familyGolden) bool { return g.Title == "qwen3" })]
 	g.Config = changed(t, g.Config, map[string]any{"max_position_embeddings": 512})
 	dir, cfg := g.write(t), Config{DType: "float32", Threads: 1, CacheBytes: 4 << 20}
-	p, other := open(t, dir, cfg), open(t, dir, cfg)
-	if p.sched.device == nil {
-		t.Fatal("there is no decoder")
-	}
-	other.sched.device.Close()
-	other.sched.device = nil
+	p, other := withDecoder(t, dir, cfg), withoutDecoder(t, dir, cfg)
 	for i, n := range []int{100, 300, 100} {
 		prompt := func(int) []int32 { return idsOf(i, n) }
 		got, want := drawAll(t, p, prompt, []int{1}), drawAll(t, other, prompt, []int{1})
@@ -321,6 +323,30 @@ func TestAGraphOfShortContextsIsRightAfterLongOnes(t *testing.T) {
 			t.FailNow()
 		}
 		alike(t, fmt.Sprint(n, " tokens"), "float32", 1e-5, got, want)
+	}
+}
+
+// A step whose graph has no memory is done all the same.
+func TestAStepWithoutMemoryForItsGraphIsDone(t *testing.T) {
+	if kernelDevice() != torch.TestDevice {
+		t.Skip("the tests' device fails when it is told to")
+	}
+	onKernels(t)
+	cfg := Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20}
+	p, other := withDecoder(t, "testdata/tiny-llama", cfg), withoutDecoder(t, "testdata/tiny-llama", cfg)
+	request := func(seed int) *Request {
+		return &Request{Prompt: Sequence{IDs: idsOf(seed, 20)}, Seed: 3, IgnoreEnd: true, Sampling: traj.Sampling{MaxTokens: 8}}
+	}
+	askTogether(t, p, []*Request{request(1), request(2)}) // has the memory that a step of one works in
+	fails, n := request(3), 0
+	fails.Emit = func(Token) {
+		if n++; n == 1 { // the next step is the first of one
+			testdevice.Fail("CUDA error: out of memory")
+		}
+	}
+	for _, r := range []*Request{fails, request(4)} { // the second one's prompt would take a failure that is left
+		sameOutcomes(t, askTogether(t, p, []*Request{r}), askTogether(t, other, []*Request{{Prompt: r.Prompt, Seed: r.Seed, IgnoreEnd: true,
+			Sampling: r.Sampling}}))
 	}
 }
 
@@ -359,17 +385,12 @@ func TestAStepOfRecurrentLayersOnADeviceThatFailsIsComputedAgain(t *testing.T) {
 	if kernelDevice() != torch.TestDevice {
 		t.Skip("the tests' device fails when it is told to")
 	}
-	onDefault(t, torch.TestDevice, "")
-	testdevice.Kernels(true)
-	defer testdevice.Kernels(false)
+	onKernels(t)
 	dirs := recurrentModels(t)
 	for _, title := range []string{"lfm2", "qwen3_5", "qwen3_5_moe"} {
 		t.Run(title, func(t *testing.T) {
 			cfg := Config{DType: "float32", Threads: 1, CacheBytes: 4 << 20, MaxBatch: 8, KeepExperts: true}
-			p, other := open(t, dirs[title], cfg), open(t, dirs[title], cfg)
-			if p.sched.device == nil {
-				t.Fatal("there is no decoder")
-			}
+			p, other := withDecoder(t, dirs[title], cfg), withDecoder(t, dirs[title], cfg)
 			want := askTogether(t, other, textRequests())
 			requests, n := textRequests(), 0
 			requests[0].Emit = func(Token) { // the most probable ids need memory
@@ -387,19 +408,12 @@ func TestAStepOfRecurrentLayersOnADeviceThatFailsIsComputedAgain(t *testing.T) {
 
 // Where every slot is a running sequence's own, no snapshot is taken, and nobody's states change.
 func TestRecurrentLayersOnADeviceDoWithoutSlotsForSnapshots(t *testing.T) {
-	onDefault(t, kernelDevice(), "")
-	testdevice.Kernels(true)
-	defer testdevice.Kernels(false)
+	onKernels(t)
 	dirs := recurrentModels(t)
 	for _, title := range []string{"lfm2", "qwen3_5"} {
 		t.Run(title, func(t *testing.T) {
-			p := open(t, dirs[title], Config{DType: "float32", Threads: 1, CacheBytes: 1, MaxBatch: 8})
-			other := open(t, dirs[title], Config{DType: "float32", Threads: 1, CacheBytes: 4 << 20, MaxBatch: 8})
-			if p.sched.device == nil {
-				t.Fatal("there is no decoder")
-			}
-			other.sched.device.Close()
-			other.sched.device = nil
+			p := withDecoder(t, dirs[title], Config{DType: "float32", Threads: 1, CacheBytes: 1, MaxBatch: 8})
+			other := withoutDecoder(t, dirs[title], Config{DType: "float32", Threads: 1, CacheBytes: 4 << 20, MaxBatch: 8})
 			requests, without := textRequests(), 0
 			for _, r := range requests {
 				r.Emit = func(Token) {

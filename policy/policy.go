@@ -29,7 +29,7 @@ type Policy struct {
 	exact    chat.Exact
 	noChat   error
 	model    weights.Config
-	window   int // tokens that a text may have where the cache holds them; cfg.MaxContext: that it may have
+	window   int // tokens of the longest text that was asked for; cfg.MaxContext: of the longest that the cache holds
 	template string
 	worker   *torch.Worker
 	keep     *torch.Scope // the cache; touched on the worker only

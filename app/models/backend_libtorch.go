@@ -70,7 +70,7 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	if o.AsStored && !policy.HasStoredMatrices(p) {
 		p.Close()
 		return nil, Source{}, nil, exit.Usagef("%s: no matrix of it can be multiplied as it is stored; that needs a .gguf in Q4_0 to Q8_0, "+
-			"Q2_K to Q6_K, IQ4_NL or IQ4_XS, of a model whose step is one call, bfloat16, and a processor with AVX2 (%s cpu); leave out %s",
+			"Q2_K to Q6_K, IQ4_NL or IQ4_XS, not of Gemma 4, gpt-oss or Ministral 3, in bfloat16 on a processor with AVX2 (%s cpu); leave out %s",
 			path, setting.Name("Device"), setting.Name("AsStored"))
 	}
 	if o.RouterReplay && !policy.HasExperts(p) {

@@ -43,7 +43,7 @@ type Source struct {
 	// or a server prepares them.
 	Images   *processor.Processor `json:"-"`
 	noImages error
-	// Notes are what nobody may expect of a local model as it was opened, one sentence each.
+	// Notes say how a local model was opened where a user may not expect it, one sentence each.
 	Notes []string `json:"-"`
 	eyes  *eyes    // nil: noImages says whether the model takes images
 

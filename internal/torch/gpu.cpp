@@ -79,19 +79,26 @@ void embed(const Tensor &table, const Tensor &ids, double scale, Tensor &y) {
   launch("embed", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {table, ids, y});
 }
 
+namespace {
+// u begins `from` numbers behind the first of a tensor's.
+void gate_rows(const Tensor &g, int64_t g_stride, const Tensor &u, int64_t from, int64_t u_stride, bool gelu, Tensor &y) {
+  const int64_t n = y.size(-1), rows = n ? y.numel() / n : 0;
+  Gate a{data(g), static_cast<const char *>(data(u)) + from * u.element_size(), out(y), rows, n, g_stride, u_stride, int(gelu)};
+  launch("gate", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {g, u, y});
+}
+}  // namespace
+
 void gate(const Tensor &x, bool gelu, Tensor &y) {
-  int64_t n = y.size(-1), rows = n ? y.numel() / n : 0;
+  const int64_t n = y.size(-1);
   TORCH_CHECK(n % 8 == 0 && x.numel() == 2 * y.numel() && x.size(-1) == 2 * n, "gate: ", x.sizes(), ", ", y.sizes());
-  Gate a{data(x), static_cast<const char *>(data(x)) + n * x.element_size(), out(y), rows, n, 2 * n, 2 * n, int(gelu)};
-  launch("gate", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {x, y});
+  gate_rows(x, 2 * n, x, n, 2 * n, gelu, y);
 }
 
 void gate_columns(const Tensor &g, const Tensor &u, int64_t from, bool gelu, Tensor &y) {
-  const int64_t rows = y.size(0), n = y.size(1), wide = u.size(1);
-  TORCH_CHECK(n % 8 == 0 && wide % 8 == 0 && from % 8 == 0 && g.sizes() == y.sizes() && u.size(0) == rows && from + n <= wide, "gate: ", g.sizes(),
-              ", columns from ", from, " of ", u.sizes(), ", ", y.sizes());
-  Gate a{data(g), static_cast<const char *>(data(u)) + from * u.element_size(), out(y), rows, n, n, wide, int(gelu)};
-  launch("gate", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {g, u, y});
+  const int64_t n = y.size(1), wide = u.size(1);
+  TORCH_CHECK(n % 8 == 0 && wide % 8 == 0 && from % 8 == 0 && g.sizes() == y.sizes() && u.size(0) == y.size(0) && from + n <= wide,
+              "gate: ", g.sizes(), ", columns from ", from, " of ", u.sizes(), ", ", y.sizes());
+  gate_rows(g, n, u, from, wide, gelu, y);
 }
 
 bool takes_norm_gradient(const Tensor &x, int64_t n) { return takes(x, n) && n <= kLongRow && x.numel() > 0; }

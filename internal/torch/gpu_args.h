@@ -81,7 +81,7 @@ struct Norm {
   float eps, offset;
 };
 
-// y = act(g)·u of x = [g, u], where act is SiLU, or GELU's approximation by tanh.
+// y = act(g)·u, where act is SiLU, or GELU's approximation by tanh.
 struct Gate {
   const void *g, *u;              // T: rows of n, the first number of one a stride behind that of the row before
   void *y;                        // T [rows, n]
@@ -97,7 +97,7 @@ struct NormGradient {
   long long rows, n;
   float eps, offset;
 };
-// The gradient of x of Gate with SiLU.
+// The gradient of x = [g, u] of Gate with SiLU.
 struct GateGradient {
   const void *x, *g;  // T [rows, 2·n] and T [rows, n]
   void *dx;           // T [rows, 2·n]

@@ -65,6 +65,7 @@ void record_operation(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
 
 namespace {
 struct Steps final : agt::gpu::Graph {
+  at::Tensor memory;  // a graph takes some of the device's
   std::vector<std::function<void()>> steps;
   void launch() const override {
     for (const auto &step : steps) step();
@@ -75,6 +76,11 @@ struct Steps final : agt::gpu::Graph {
 std::unique_ptr<agt::gpu::Graph> record(at::Device, const std::function<void()> &work) {
   work();
   auto graph = std::make_unique<Steps>();
+  try {
+    graph->memory = at::empty({1}, at::TensorOptions().device(at::kPrivateUse1));
+  } catch (const c10::Error &) {
+    return nullptr;
+  }
   const auto ended = c10::make_scope_exit([] { recording = nullptr; });
   recording = &graph->steps;
   work();
